@@ -1,0 +1,19 @@
+//! Which replica gets the request? The pure part of the answer.
+//!
+//! Scorers ([`vote`]) price every candidate in tokens, the lowest sum wins, ties are broken by count
+//! and then at random ([`pick`]). The imbalance guard ([`guard`]) takes affinity's vote away from a
+//! replica that is already too busy. The result is a [`Decision`]: the one record of why, which
+//! logs, spans, metrics and tests read. [`load`] counts what this router has in flight.
+//!
+//! Nothing here reads a clock, the network or a global random source.
+
+pub mod decision;
+pub mod guard;
+pub mod load;
+pub mod pick;
+pub mod vote;
+
+pub use decision::{Decision, Reason};
+pub use load::{LoadGuard, LoadView, PeerLoad, ReplicaLoad};
+pub use pick::{Ballot, Candidate, Policy, Request, decide};
+pub use vote::{Votes, Weights};

@@ -1,0 +1,261 @@
+//! From votes to a decision.
+
+use grapevine_tree::{Match, Matches, ReplicaId};
+use rand::{Rng, RngExt};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::decision::{Decision, Reason};
+use crate::guard;
+use crate::load::LoadView;
+use crate::vote::{self, FleetView, Votes, Weights};
+
+/// How replicas are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Votes: prefix affinity against load.
+    #[default]
+    Affinity,
+    /// In turn.
+    RoundRobin,
+    /// At random.
+    Random,
+    /// The fewest requests in flight, ties at random.
+    LeastLoaded,
+}
+
+/// A replica that may take the request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// Its id.
+    pub replica: ReplicaId,
+    /// Relative capacity, > 0; 1 for all where they are equal.
+    pub weight: f32,
+    /// Its load.
+    pub load: LoadView,
+    /// KV cache use 0..=1 where the engine says.
+    pub kv_use: Option<f32>,
+}
+
+/// What is to be placed.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Estimated prompt length in tokens; 0 without a key.
+    pub prompt_tokens: f32,
+    /// Bytes of the canonical prompt for one token.
+    pub bytes_per_token: f32,
+    /// What the tree knows, deepest first; empty without a key.
+    pub matches: &'a Matches,
+    /// Hash at the first boundary past the deepest match, `None` without a key. Names the cold part
+    /// of the prompt deep enough to tell prompts with a common head apart.
+    pub cold_hash: Option<u64>,
+    /// A number that grows by one for each request, for round robin.
+    pub turn: u64,
+}
+
+/// Every candidate's votes in the last decision, in the order of the candidates. Reuse it: no
+/// allocation once it has grown.
+#[derive(Clone, Debug, Default)]
+pub struct Ballot {
+    /// Votes of each candidate.
+    pub votes: Vec<Votes>,
+    /// What each candidate is believed to hold.
+    pub matched: Vec<Option<Match>>,
+    best: Vec<usize>,
+}
+
+/// Chooses one of `candidates`; `None` when there are none.
+pub fn decide(
+    policy: Policy,
+    w: &Weights,
+    request: &Request<'_>,
+    candidates: &[Candidate],
+    ballot: &mut Ballot,
+    rng: &mut impl Rng,
+) -> Option<Decision> {
+    ballot.fill_matches(request, candidates);
+    if candidates.is_empty() {
+        return None;
+    }
+    let baseline = |index: usize| ballot.decision(request, candidates, index, Reason::Policy, None, 1);
+    Some(match policy {
+        Policy::RoundRobin => baseline((request.turn % candidates.len() as u64) as usize),
+        Policy::Random => baseline(rng.random_range(0..candidates.len())),
+        Policy::LeastLoaded => least_loaded(request, candidates, ballot, rng),
+        Policy::Affinity => by_votes(w, request, candidates, ballot, rng),
+    })
+}
+
+fn least_loaded(
+    request: &Request<'_>,
+    candidates: &[Candidate],
+    ballot: &mut Ballot,
+    rng: &mut impl Rng,
+) -> Decision {
+    let (index, tied) = ballot.lowest(candidates.len(), rng, |i, _| {
+        let c = &candidates[i];
+        (c.load.inflight / c.weight, 0.0)
+    });
+    ballot.decision(request, candidates, index, Reason::Policy, None, tied)
+}
+
+fn by_votes(
+    w: &Weights,
+    request: &Request<'_>,
+    candidates: &[Candidate],
+    ballot: &mut Ballot,
+    rng: &mut impl Rng,
+) -> Decision {
+    let fleet = survey(request, candidates, ballot);
+    ballot.votes.clear();
+    for (i, c) in candidates.iter().enumerate() {
+        ballot.votes.push(Votes {
+            prefix: vote::prefix(w, request, ballot.matched_tokens(request, i)),
+            queue: vote::queue(w, c),
+            inflight: vote::inflight(w, c),
+            kv: vote::kv(w, request, c),
+            home: vote::home(w, &fleet, i),
+            spread: vote::spread(w, &fleet, c),
+        });
+    }
+    let mut guarded = None;
+    loop {
+        let (index, tied) = ballot.lowest(candidates.len(), rng, |i, b| {
+            (b.votes[i].total(), -b.matched[i].map_or(0.0, |m| m.count))
+        });
+        let held = ballot.matched_tokens(request, index);
+        let full = vote::prefix(w, request, 0.0);
+        let favoured = held > 0.0 && ballot.votes[index].prefix < full;
+        if favoured && guard::overloaded(w, &fleet, &candidates[index]) {
+            // It keeps its match (the prediction stays honest) but not the vote.
+            ballot.votes[index].prefix = full;
+            guarded.get_or_insert(candidates[index].replica);
+            continue;
+        }
+        let reason = reason_of(request, candidates, ballot, &fleet, index, guarded);
+        return ballot.decision(request, candidates, index, reason, guarded, tied);
+    }
+}
+
+/// What the scorers must know of all candidates. Only candidates count: a dead replica's empty queue
+/// must not move a mean.
+fn survey(request: &Request<'_>, candidates: &[Candidate], ballot: &Ballot) -> FleetView {
+    let n = candidates.len() as f32;
+    let sum = |f: fn(&Candidate) -> f32| candidates.iter().map(f).sum::<f32>() / n;
+    let deepest = (0..candidates.len()).map(|i| ballot.matched_tokens(request, i)).fold(0.0, f32::max);
+    FleetView {
+        mean_intake: sum(|c| c.load.intake_tokens / c.weight),
+        mean_inflight: sum(|c| c.load.inflight / c.weight),
+        cold_tokens: (request.prompt_tokens - deepest).max(0.0),
+        home: request.cold_hash.and_then(|hash| home_of(hash, candidates)),
+    }
+}
+
+/// Weighted rendezvous hashing: every router ranks the replicas of one hash alike, and a replica
+/// that comes or goes moves only its own share.
+fn home_of(hash: u64, candidates: &[Candidate]) -> Option<usize> {
+    let score = |c: &Candidate| {
+        let h = xxh3_64_with_seed(&c.replica.0.to_le_bytes(), hash);
+        // (0, 1], so that the logarithm is finite.
+        let unit = ((h >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
+        -f64::from(c.weight) / unit.ln().min(-f64::MIN_POSITIVE)
+    };
+    let ranked = candidates.iter().enumerate().map(|(i, c)| (i, score(c)));
+    ranked.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(i, _)| i)
+}
+
+fn reason_of(
+    request: &Request<'_>,
+    candidates: &[Candidate],
+    ballot: &Ballot,
+    fleet: &FleetView,
+    index: usize,
+    guarded: Option<ReplicaId>,
+) -> Reason {
+    let held = ballot.matched_tokens(request, index);
+    let deepest = request.prompt_tokens - fleet.cold_tokens;
+    if candidates.len() == 1 {
+        Reason::Only
+    } else if guarded.is_some_and(|g| g != candidates[index].replica) {
+        Reason::Guard
+    } else if request.cold_hash.is_none() && request.matches.is_empty() {
+        Reason::NoKey
+    } else if held < deepest {
+        Reason::Spill
+    } else if held > 0.0 {
+        Reason::Affinity
+    } else if fleet.home == Some(index) {
+        Reason::Home
+    } else {
+        Reason::Load
+    }
+}
+
+impl Ballot {
+    fn fill_matches(&mut self, request: &Request<'_>, candidates: &[Candidate]) {
+        self.votes.clear();
+        self.matched.clear();
+        self.matched.resize(candidates.len(), None);
+        if request.matches.is_empty() {
+            return;
+        }
+        for (slot, c) in self.matched.iter_mut().zip(candidates) {
+            *slot = request.matches.iter().find(|m| m.replica == c.replica).copied();
+        }
+    }
+
+    fn matched_tokens(&self, request: &Request<'_>, index: usize) -> f32 {
+        self.matched[index]
+            .map_or(0.0, |m| (m.bytes as f32 / request.bytes_per_token).min(request.prompt_tokens))
+    }
+
+    /// The index with the lowest (cost, tie-break), equal ones at random, and how many were equal.
+    fn lowest(
+        &mut self,
+        n: usize,
+        rng: &mut impl Rng,
+        cost: impl Fn(usize, &Self) -> (f32, f32),
+    ) -> (usize, u32) {
+        let mut best = std::mem::take(&mut self.best);
+        best.clear();
+        let mut lowest = (f32::INFINITY, f32::INFINITY);
+        for i in 0..n {
+            let this = cost(i, self);
+            match this.0.total_cmp(&lowest.0).then(this.1.total_cmp(&lowest.1)) {
+                std::cmp::Ordering::Less => {
+                    lowest = this;
+                    best.clear();
+                    best.push(i);
+                }
+                std::cmp::Ordering::Equal => best.push(i),
+                std::cmp::Ordering::Greater => {}
+            }
+        }
+        let picked = if best.len() > 1 { best[rng.random_range(0..best.len())] } else { best[0] };
+        let tied = best.len() as u32;
+        self.best = best;
+        (picked, tied)
+    }
+
+    fn decision(
+        &self,
+        request: &Request<'_>,
+        candidates: &[Candidate],
+        index: usize,
+        reason: Reason,
+        guarded: Option<ReplicaId>,
+        tied: u32,
+    ) -> Decision {
+        let best = (0..candidates.len()).map(|i| self.matched_tokens(request, i)).fold(0.0, f32::max);
+        Decision {
+            replica: candidates[index].replica,
+            index,
+            reason,
+            prompt_tokens: request.prompt_tokens as u32,
+            matched_tokens: self.matched_tokens(request, index) as u32,
+            best_matched_tokens: best as u32,
+            teacher: self.matched[index].map(|m| m.teacher),
+            guarded,
+            tied,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Scorers. Each is one pure function that prices one candidate in one currency: prefill tokens.
+//! Lower is better; the sum decides.
+
+use crate::pick::{Candidate, Request};
+
+/// How much each scorer counts. All in tokens of cost per unit of what it measures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weights {
+    /// Per token that the candidate would have to prefill. 8: replays of real traces; 1 melts under
+    /// overload, above 8 hot replicas keep what others could take.
+    pub prefix: f32,
+    /// Per prefill token queued there. The unit of the currency.
+    pub queue: f32,
+    /// Per request in flight there: decoding slots and fixed costs, in tokens.
+    pub inflight: f32,
+    /// Share of the prompt's full price charged as KV use goes from 80 % to 100 %.
+    pub kv: f32,
+    /// Discount for the cold prompt's home, as a share of the price of its cold part.
+    pub home: f32,
+    /// Surcharge for a replica that took more than its share of cold tokens lately, as a share of
+    /// the price of the cold part per 100 % of excess over the mean.
+    pub spread: f32,
+    /// The guard's absolute gap: requests in flight above the mean.
+    pub guard_abs: f32,
+    /// The guard's relative gap: times the mean.
+    pub guard_rel: f32,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self {
+            prefix: 8.0,
+            queue: 1.0,
+            inflight: 64.0,
+            kv: 1.0,
+            home: 0.3,
+            spread: 4.0,
+            guard_abs: 8.0,
+            guard_rel: 1.5,
+        }
+    }
+}
+
+/// The votes of one candidate, in tokens of cost; negative is a discount.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Votes {
+    /// Uncached part of the prompt.
+    pub prefix: f32,
+    /// Prefill tokens queued.
+    pub queue: f32,
+    /// Requests in flight.
+    pub inflight: f32,
+    /// KV cache pressure.
+    pub kv: f32,
+    /// Home of a cold prompt.
+    pub home: f32,
+    /// Cold tokens taken lately against the others.
+    pub spread: f32,
+}
+
+impl Votes {
+    /// What decides.
+    pub fn total(&self) -> f32 {
+        self.prefix + self.queue + self.inflight + self.kv + self.home + self.spread
+    }
+}
+
+/// What the scorers need to know of all candidates together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FleetView {
+    /// Mean of cold tokens taken lately, per unit of replica weight.
+    pub mean_intake: f32,
+    /// Mean requests in flight, per unit of replica weight.
+    pub mean_inflight: f32,
+    /// Tokens of the prompt that nobody holds.
+    pub cold_tokens: f32,
+    /// The candidate that is the cold part's home.
+    pub home: Option<usize>,
+}
+
+/// Uncached tokens: what this candidate would have to prefill, beyond what it holds.
+pub fn prefix(w: &Weights, request: &Request<'_>, matched_tokens: f32) -> f32 {
+    w.prefix * (request.prompt_tokens - matched_tokens).max(0.0)
+}
+
+/// Prefill tokens dispatched there that have not come back.
+pub fn queue(w: &Weights, c: &Candidate) -> f32 {
+    w.queue * c.load.queued_tokens / c.weight
+}
+
+/// Requests in flight there.
+pub fn inflight(w: &Weights, c: &Candidate) -> f32 {
+    w.inflight * c.load.inflight / c.weight
+}
+
+/// KV cache pressure above 80 %. An engine that does not say gets no vote: unknown is not zero, and
+/// not full either.
+pub fn kv(w: &Weights, request: &Request<'_>, c: &Candidate) -> f32 {
+    let Some(used) = c.kv_use else { return 0.0 };
+    let pressure = ((used - 0.8) / 0.2).clamp(0.0, 1.0);
+    w.kv * w.prefix * request.prompt_tokens * pressure
+}
+
+/// The home of the cold part of a prompt gets a small discount, so that routers which see the same
+/// new prefix at the same moment agree without having talked.
+pub fn home(w: &Weights, fleet: &FleetView, index: usize) -> f32 {
+    if fleet.home == Some(index) { -w.home * w.prefix * fleet.cold_tokens } else { 0.0 }
+}
+
+/// Cold tokens fill caches. A replica that took more than its share lately pays for it, one that
+/// took less is favoured, so that caches of equal size turn over equally fast. Bounded, in
+/// proportion to the cold part: a warm prompt does not care.
+pub fn spread(w: &Weights, fleet: &FleetView, c: &Candidate) -> f32 {
+    // The prompt itself is the absolute gap: one prompt more than the mean is no imbalance.
+    let base = fleet.mean_intake.max(fleet.cold_tokens);
+    if base <= 0.0 {
+        return 0.0;
+    }
+    let excess = (c.load.intake_tokens / c.weight - fleet.mean_intake) / base;
+    w.spread * w.prefix * fleet.cold_tokens * excess.clamp(-1.0, MAX_EXCESS)
+}
+
+/// Excess beyond this share of the mean counts no more.
+const MAX_EXCESS: f32 = 1.0;

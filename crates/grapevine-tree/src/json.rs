@@ -1,0 +1,1 @@
+//! JSON scanning without building a tree of values.
