@@ -1,11 +1,37 @@
 //! Configuration from the environment.
+//!
+//! One table of settings ([`sections`]) drives the parser, `grapevine serve --help`,
+//! `grapevine config` and docs/configuration.md. Nothing else in the router reads the environment.
+//! All mistakes are reported at once ([`Mistakes`]).
+//!
+//! **Invariant:** a default is written once, in [`Config::default`] or the pure crates' own
+//! `Default`s: the library, the command line and the documentation cannot differ.
+
+mod address;
+mod check;
+mod load;
+mod mistake;
+mod otel;
+mod render;
+mod replicas;
+mod scalar;
+mod setting;
+mod strings;
+mod table;
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use grapevine_route::{Policy, Weights};
 use grapevine_tree::TreeConfig;
+
+pub use mistake::{Mistake, Mistakes};
+pub use otel::TracesConfig;
+pub use render::{Effective, Source, effective, help, markdown};
+pub use setting::{Section, Setting};
+pub use strings::{NotUnicode, ProcessEnv, Strings};
+pub use table::sections;
 
 /// Everything a router can be told. Made by the parser from one table of settings.
 #[derive(Clone, Debug)]
@@ -72,6 +98,68 @@ pub struct Config {
     pub log_filter: String,
     /// Worker threads; 0 = one per core.
     pub workers: usize,
+    /// Export of traces; `None` = off.
+    pub traces: Option<TracesConfig>,
+}
+
+/// The defaults of all settings. Without replicas and a router id, which have none.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: loopback(8080),
+            admin_listen: loopback(9090),
+            gossip_listen: loopback(7946),
+            gossip_advertise: None,
+            gossip_seeds: Vec::new(),
+            router_id: String::new(),
+            cluster_id: "grapevine".to_owned(),
+            cluster_secret: None,
+            cluster_secret_previous: None,
+            replicas: Vec::new(),
+            policy: Policy::default(),
+            weights: Weights::default(),
+            tree: TreeConfig::default(),
+            bytes_per_token: 4.0,
+            body_limit: 64 << 20,
+            connect_timeout: Duration::from_secs(5),
+            first_byte_timeout: Duration::from_secs(30 * 60),
+            idle_timeout: Duration::from_secs(300),
+            pool_idle_timeout: Duration::from_secs(3),
+            max_inflight: 10_000,
+            max_inflight_per_replica: 0,
+            health_interval: Duration::from_secs(10),
+            health_timeout: Duration::from_secs(5),
+            lookup_timeout: Duration::from_millis(5),
+            gossip_interval: Duration::from_millis(250),
+            drain_delay: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(120),
+            debug_headers: false,
+            log_format: LogFormat::Text,
+            log_filter: "info".to_owned(),
+            workers: 0,
+            traces: None,
+        }
+    }
+}
+
+impl Config {
+    /// A router on free loopback ports, called `router_id`: for tests and for fleets within one
+    /// process. Everything else is default, except that it drains without a delay.
+    pub fn local(router_id: &str, replicas: Vec<ReplicaSpec>) -> Self {
+        Self {
+            listen: loopback(0),
+            admin_listen: loopback(0),
+            gossip_listen: loopback(0),
+            router_id: router_id.to_owned(),
+            replicas,
+            drain_delay: Duration::ZERO,
+            ..Self::default()
+        }
+    }
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
 /// One replica as configured.
@@ -113,3 +201,6 @@ impl fmt::Debug for Secret {
         f.write_str("Secret(…)")
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! Rules between settings.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::mistake::Mistake;
+use super::{Config, replicas};
+
+const ADVERTISE: &str = "GRAPEVINE_GOSSIP_ADVERTISE";
+const GOSSIP: &str = "GRAPEVINE_GOSSIP_LISTEN";
+const SECRET: &str =
+    "set GRAPEVINE_CLUSTER_SECRET or GRAPEVINE_CLUSTER_SECRET_FILE, the same on every router";
+
+/// Adds what is wrong with `config` as a whole.
+pub(super) fn check(config: &Config, mistakes: &mut Vec<Mistake>) {
+    let mut refuse = |setting: &str, problem: String| mistakes.push(Mistake::new(setting, problem));
+    if config.replicas.is_empty() {
+        refuse("GRAPEVINE_REPLICAS", replicas::EMPTY.to_owned());
+    }
+    if overlap(config.listen, config.admin_listen) {
+        let problem =
+            format!("{} is GRAPEVINE_LISTEN's address too: give it a port of its own", config.admin_listen);
+        refuse("GRAPEVINE_ADMIN_LISTEN", problem);
+    }
+    if config.cluster_secret.is_none() && config.cluster_secret_previous.is_some() {
+        let problem = format!("is set without a current secret: {SECRET}");
+        refuse("GRAPEVINE_CLUSTER_SECRET_PREVIOUS", problem);
+    }
+    let open = !config.gossip_listen.ip().is_loopback();
+    if open && config.cluster_secret.is_none() {
+        let problem =
+            format!("{} is open to the network, so gossip must be sealed: {SECRET}", config.gossip_listen);
+        refuse(GOSSIP, problem);
+    }
+    if let Some(problem) = advertise_problem(config.gossip_listen, config.gossip_advertise) {
+        refuse(ADVERTISE, problem);
+    }
+    let far = |seed: &&String| seed.parse::<SocketAddr>().is_ok_and(|seed| !seed.ip().is_loopback());
+    if let (false, Some(seed)) = (open, config.gossip_seeds.iter().find(far)) {
+        let problem = format!("{seed} cannot be reached from {}: set {GOSSIP} too", config.gossip_listen);
+        refuse("GRAPEVINE_GOSSIP_SEEDS", problem);
+    }
+}
+
+/// Both would bind one TCP port.
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    let same_ip = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() == b.port() && a.port() != 0 && same_ip
+}
+
+fn advertise_problem(listen: SocketAddr, advertise: Option<SocketAddr>) -> Option<String> {
+    let Some(advertise) = advertise else {
+        return listen.ip().is_unspecified().then(|| {
+            format!("is needed, since peers cannot send to {}: give this machine's own address", listen.ip())
+        });
+    };
+    if advertise.ip().is_unspecified() {
+        return Some(format!("peers cannot send to {}: give this machine's own address", advertise.ip()));
+    }
+    if advertise.port() == 0 {
+        return Some(format!("{advertise} has port 0: give the port that peers send to"));
+    }
+    if listen.ip().is_loopback() && !advertise.ip().is_loopback() {
+        return Some(format!("{advertise} does not lead to {listen}, which is loopback: set {GOSSIP} too"));
+    }
+    let dual = listen.ip() == IpAddr::from([0u16; 8]);
+    if listen.is_ipv4() != advertise.is_ipv4() && !dual {
+        return Some(format!("{advertise} and {GOSSIP} {listen} are of different IP versions"));
+    }
+    None
+}

@@ -1,0 +1,365 @@
+//! The one table of settings. A row gives a setting's name, type with limits, field and meaning; its
+//! default is what [`super::Config::default`] holds. A new setting is a field there and a row here.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use grapevine_route::Policy;
+
+use super::LogFormat;
+use super::address::{Address, OptionalAddress, Seeds};
+use super::replicas::Replicas;
+use super::scalar::{Choice, Filter, InMillis, Name, Number, SWITCH, size, time};
+use super::setting::{Section, Setting, row, secret};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+const POLICIES: Choice<Policy> = Choice(&[
+    ("affinity", Policy::Affinity),
+    ("round-robin", Policy::RoundRobin),
+    ("random", Policy::Random),
+    ("least-loaded", Policy::LeastLoaded),
+]);
+
+const LOG_FORMATS: Choice<LogFormat> = Choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]);
+
+/// All settings, in the order in which they are documented.
+pub fn sections() -> &'static [Section] {
+    static TABLE: LazyLock<Vec<Section>> = LazyLock::new(|| {
+        vec![
+            Section { title: "Replicas", settings: replicas() },
+            Section { title: "Listeners", settings: listeners() },
+            Section { title: "Fleet", settings: fleet() },
+            Section { title: "Requests", settings: requests() },
+            Section { title: "Health", settings: health() },
+            Section { title: "Votes and guard", settings: votes() },
+            Section { title: "Prefix tree", settings: tree() },
+            Section { title: "Process", settings: process() },
+        ]
+    });
+    &TABLE
+}
+
+/// All settings without their headings.
+pub(super) fn settings() -> impl Iterator<Item = &'static Setting> {
+    sections().iter().flat_map(|section| &section.settings)
+}
+
+fn replicas() -> Vec<Setting> {
+    vec![
+        row(
+            "GRAPEVINE_REPLICAS",
+            Replicas,
+            |c| &mut c.replicas,
+            "Base URLs of the engine replicas, each optionally with a name for logs, metrics and \
+             headers: `http://10.0.0.1:8000,gpu-2=http://10.0.0.2:8000`. Without a name it is called \
+             `host:port`. Required.",
+        ),
+        row(
+            "GRAPEVINE_POLICY",
+            POLICIES,
+            |c| &mut c.policy,
+            "How a replica is chosen. `affinity` follows the prompt's prefix against load; the others \
+             are baselines to compare with.",
+        ),
+        row(
+            "GRAPEVINE_REPLICA_CAPACITY",
+            Number { min: 1_000, max: 1_000_000_000, of: "tokens" },
+            |c| &mut c.tree.default_capacity_tokens,
+            "Tokens that a replica's KV cache holds, until the engine's own metrics say better. A prefix \
+             last used more new tokens ago than this is taken for evicted.",
+        ),
+    ]
+}
+
+fn listeners() -> Vec<Setting> {
+    vec![
+        row(
+            "GRAPEVINE_LISTEN",
+            Address,
+            |c| &mut c.listen,
+            "Where clients send requests. Loopback until told otherwise: the router has no \
+             authentication of its own. Port 0 takes a free port; the bound address is logged.",
+        ),
+        row(
+            "GRAPEVINE_ADMIN_LISTEN",
+            Address,
+            |c| &mut c.admin_listen,
+            "Health (`/livez`, `/readyz`), metrics (`/metrics`) and status (`/api/v1/status`). Never on \
+             the public listener.",
+        ),
+        row(
+            "GRAPEVINE_GOSSIP_LISTEN",
+            Address,
+            |c| &mut c.gossip_listen,
+            "UDP address of gossip between routers. Other than loopback needs a cluster secret.",
+        ),
+        row(
+            "GRAPEVINE_GOSSIP_ADVERTISE",
+            OptionalAddress,
+            |c| &mut c.gossip_advertise,
+            "Address at which peers reach the gossip listener, when it is not the one bound: behind NAT, \
+             or bound to `0.0.0.0`.",
+        ),
+    ]
+}
+
+fn fleet() -> Vec<Setting> {
+    vec![
+        row(
+            "GRAPEVINE_GOSSIP_SEEDS",
+            Seeds,
+            |c| &mut c.gossip_seeds,
+            "Some routers of the fleet, as `host:port`; one that answers is enough to meet all. DNS names \
+             are asked again while running, so a headless Service's name works. Its own address may be \
+             among them.",
+        ),
+        row(
+            "GRAPEVINE_GOSSIP_INTERVAL",
+            time(50 * MS, 5 * SECOND),
+            |c| &mut c.gossip_interval,
+            "Time between two gossip rounds. Load of peers is worth having only while it is at most about \
+             250ms old.",
+        ),
+        row(
+            "GRAPEVINE_ROUTER_ID",
+            Name,
+            |c| &mut c.router_id,
+            "Name of this router: unique in the fleet, the same after a restart.",
+        )
+        .default_text("host name and port of GRAPEVINE_LISTEN"),
+        row(
+            "GRAPEVINE_CLUSTER_ID",
+            Name,
+            |c| &mut c.cluster_id,
+            "Name of the fleet. Fleets with different names never mix, even when they share seeds.",
+        ),
+        secret(
+            "GRAPEVINE_CLUSTER_SECRET",
+            |c| &mut c.cluster_secret,
+            "Seals gossip and keys the prefix hashes; the same on every router of the fleet.",
+        ),
+        secret(
+            "GRAPEVINE_CLUSTER_SECRET_PREVIOUS",
+            |c| &mut c.cluster_secret_previous,
+            "Still accepted from peers while the fleet changes its secret. Take it away when every router \
+             has the new one.",
+        ),
+    ]
+}
+
+fn requests() -> Vec<Setting> {
+    vec![
+        row(
+            "GRAPEVINE_BODY_LIMIT",
+            size(1 << 10, 4 << 30),
+            |c| &mut c.body_limit,
+            "Largest request body; above it 413. 64MiB takes a prompt with several images. Bodies are held \
+             in memory while a replica is being chosen and reached.",
+        ),
+        row(
+            "GRAPEVINE_MAX_INFLIGHT",
+            Number { min: 0, max: 1_000_000, of: "requests" },
+            |c| &mut c.max_inflight,
+            "Most requests in flight in this router; above it 503 with Retry-After. 0 = no limit. Each \
+             takes two file descriptors.",
+        ),
+        row(
+            "GRAPEVINE_MAX_INFLIGHT_PER_REPLICA",
+            Number { min: 0, max: 1_000_000, of: "requests" },
+            |c| &mut c.max_inflight_per_replica,
+            "Most requests of this router in flight on one replica; when all are full, 503. 0 = no limit: \
+             engines have queues of their own.",
+        ),
+        row(
+            "GRAPEVINE_CONNECT_TIMEOUT",
+            time(10 * MS, 5 * MINUTE),
+            |c| &mut c.connect_timeout,
+            "Limit to connect to a replica, TLS included.",
+        ),
+        row(
+            "GRAPEVINE_FIRST_BYTE_TIMEOUT",
+            time(SECOND, 24 * HOUR),
+            |c| &mut c.first_byte_timeout,
+            "Limit from the sent request to the answer's headers. Without streaming that is the queue and \
+             the whole generation, so it is generous; a hung replica is found by its health check instead.",
+        ),
+        row(
+            "GRAPEVINE_IDLE_TIMEOUT",
+            time(SECOND, 24 * HOUR),
+            |c| &mut c.idle_timeout,
+            "Limit between two pieces of an answer's body. There is no limit on its total time: streams \
+             run as long as they like.",
+        ),
+        row(
+            "GRAPEVINE_POOL_IDLE_TIMEOUT",
+            time(100 * MS, HOUR),
+            |c| &mut c.pool_idle_timeout,
+            "Unused connections to replicas are closed after this. Must be shorter than the engine's own \
+             keep-alive (5 s in vLLM, SGLang and llama.cpp), or requests meet closed connections.",
+        ),
+        row(
+            "GRAPEVINE_DEBUG_HEADERS",
+            SWITCH,
+            |c| &mut c.debug_headers,
+            "Adds matched tokens and the reason of the choice to response headers.",
+        ),
+    ]
+}
+
+fn health() -> Vec<Setting> {
+    vec![
+        row(
+            "GRAPEVINE_HEALTH_INTERVAL",
+            time(100 * MS, HOUR),
+            |c| &mut c.health_interval,
+            "Time between two health probes of a replica. Real requests tell more, and at once.",
+        ),
+        row(
+            "GRAPEVINE_HEALTH_TIMEOUT",
+            time(10 * MS, 10 * MINUTE),
+            |c| &mut c.health_timeout,
+            "Limit of one probe. SGLang's generates a token, so a busy one takes seconds to answer.",
+        ),
+    ]
+}
+
+fn votes() -> Vec<Setting> {
+    const TO: f32 = 10_000.0;
+    vec![
+        row(
+            "GRAPEVINE_WEIGHT_PREFIX",
+            Number { min: 0.0, max: TO, of: "" },
+            |c| &mut c.weights.prefix,
+            "Cost of each prompt token that a replica would have to prefill. 8 did best in replays of real \
+             traffic: 1 melts under overload, more keeps hot replicas hot.",
+        ),
+        row(
+            "GRAPEVINE_WEIGHT_QUEUE",
+            Number { min: 0.0, max: TO, of: "" },
+            |c| &mut c.weights.queue,
+            "Cost of each prefill token already queued there: the unit that the others are measured in.",
+        ),
+        row(
+            "GRAPEVINE_WEIGHT_INFLIGHT",
+            Number { min: 0.0, max: TO, of: "tokens" },
+            |c| &mut c.weights.inflight,
+            "Cost of each request in flight there.",
+        ),
+        row(
+            "GRAPEVINE_WEIGHT_KV",
+            Number { min: 0.0, max: TO, of: "" },
+            |c| &mut c.weights.kv,
+            "Share of the prompt's full cost that is added as KV cache use goes from 80 % to 100 %. \
+             Nothing for engines that do not say.",
+        ),
+        row(
+            "GRAPEVINE_WEIGHT_HOME",
+            Number { min: 0.0, max: 1.0, of: "" },
+            |c| &mut c.weights.home,
+            "Discount for the home of a prompt that nobody knows, as a share of its cost, so that routers \
+             agree on new prefixes without having talked.",
+        ),
+        row(
+            "GRAPEVINE_WEIGHT_SPREAD",
+            Number { min: 0.0, max: TO, of: "" },
+            |c| &mut c.weights.spread,
+            "Surcharge on new prompts for replicas that lately took more than their share of new tokens, \
+             so that equal caches turn over equally fast.",
+        ),
+        row(
+            "GRAPEVINE_GUARD_ABS",
+            Number { min: 0.0, max: 1_000_000.0, of: "requests" },
+            |c| &mut c.weights.guard_abs,
+            "Affinity loses its vote for a replica with this many requests in flight above the mean, if \
+             GRAPEVINE_GUARD_REL agrees. Big GPUs that run 100 or more at a time can take 64.",
+        ),
+        row(
+            "GRAPEVINE_GUARD_REL",
+            Number { min: 1.0, max: 1_000.0, of: "x the mean" },
+            |c| &mut c.weights.guard_rel,
+            "The relative gap of the guard: both must be exceeded, since the absolute one alone misfires \
+             on a busy fleet and this one alone on an idle one.",
+        ),
+    ]
+}
+
+fn tree() -> Vec<Setting> {
+    let age = || InMillis(time(100 * MS, 24 * HOUR));
+    vec![
+        row(
+            "GRAPEVINE_TREE_MAX_BOUNDARIES",
+            Number { min: 1_000, max: 100_000_000, of: "boundaries" },
+            |c| &mut c.tree.max_boundaries,
+            "Most prefix boundaries remembered; the oldest go first. A 16 KiB prompt has 40 of them.",
+        ),
+        row(
+            "GRAPEVINE_COUNT_HALF_LIFE",
+            age(),
+            |c| &mut c.tree.half_life_ms,
+            "Half-life of how often a replica was picked for a prefix.",
+        ),
+        row(
+            "GRAPEVINE_IDLE_TTL",
+            age(),
+            |c| &mut c.tree.idle_ttl_ms,
+            "A prefix unused for this long is forgotten, whatever the engine may still hold. A backstop: \
+             GRAPEVINE_REPLICA_CAPACITY is what ages prefixes.",
+        ),
+        row(
+            "GRAPEVINE_GRACE",
+            InMillis(time(MS, 10 * MINUTE)),
+            |c| &mut c.tree.grace_ms,
+            "What was picked this recently is believed whatever came after it.",
+        ),
+        row(
+            "GRAPEVINE_BYTES_PER_TOKEN",
+            Number { min: 0.5, max: 64.0, of: "bytes" },
+            |c| &mut c.bytes_per_token,
+            "Bytes of a prompt for one token, to estimate tokens without a tokenizer. English text has \
+             about 4.",
+        ),
+        row(
+            "GRAPEVINE_LOOKUP_TIMEOUT",
+            time(Duration::from_micros(100), SECOND),
+            |c| &mut c.lookup_timeout,
+            "How long a request waits for the prefix tree before it is routed by load alone.",
+        ),
+    ]
+}
+
+fn process() -> Vec<Setting> {
+    vec![
+        row(
+            "GRAPEVINE_DRAIN_DELAY",
+            time(Duration::ZERO, 10 * MINUTE),
+            |c| &mut c.drain_delay,
+            "After SIGTERM the router is not ready, but serves new requests for this long: load balancers \
+             need seconds to notice.",
+        ),
+        row(
+            "GRAPEVINE_DRAIN_TIMEOUT",
+            time(Duration::ZERO, 24 * HOUR),
+            |c| &mut c.drain_timeout,
+            "After the delay, requests in flight may take this long to end. The supervisor's grace period \
+             must be longer than both together.",
+        ),
+        row(
+            "GRAPEVINE_WORKERS",
+            Number { min: 0, max: 1_024, of: "threads" },
+            |c| &mut c.workers,
+            "Threads that serve requests; 0 = one per core.",
+        ),
+        row("GRAPEVINE_LOG_FORMAT", LOG_FORMATS, |c| &mut c.log_format, "Shape of log lines on stderr."),
+        row(
+            "GRAPEVINE_LOG",
+            Filter,
+            |c| &mut c.log_filter,
+            "What is logged, in the directives of tracing's filter: `info`, `warn,grapevine_node=debug`. \
+             Prompts and secrets are logged at no level.",
+        ),
+    ]
+}
