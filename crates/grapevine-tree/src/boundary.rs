@@ -38,6 +38,15 @@ pub const fn depth(index: usize) -> usize {
     base + within * (base / PER_DOUBLING)
 }
 
+/// Boundaries within the first `bytes` of a prompt.
+pub const fn count(bytes: usize) -> usize {
+    let mut index = 0;
+    while index < MAX_BOUNDARIES && depth(index) <= bytes {
+        index += 1;
+    }
+    index
+}
+
 /// Appends the hash of each boundary within `text` to `out`.
 pub fn hash_into(seed: u64, text: &[u8], out: &mut Vec<u64>) {
     let mut chain = seed;
@@ -64,6 +73,7 @@ mod tests {
         assert_eq!(depth(63), 128 * 1024);
         assert_eq!(MAX_BOUNDARIES, 80);
         assert_eq!(MAX_BYTES, 512 * 1024);
+        assert_eq!([0, 127, 128, 16 * 1024, 1 << 20].map(count), [0, 0, 1, 40, 80]);
         for i in 1..MAX_BOUNDARIES {
             let step = depth(i) - depth(i - 1);
             assert!(step >= STEP && step <= (depth(i - 1) / 8).max(STEP), "step {step} at {i}");

@@ -1,0 +1,484 @@
+//! The radix tree: which replica has been sent which prefix, and probably still holds it.
+//!
+//! ```text
+//!   own pick ──observe──▶ path ─▶ arena (nodes, labels, index) ◀─ path ◀──apply── a peer's entry
+//!                          │            │ credits per node: count, freshness       │
+//!                       outbox ─drain─▶ entries for peers                       lookup ─▶ Matches
+//! ```
+//!
+//! A node's label is a run of boundaries; it splits where a later request diverges. **A partial
+//! label match counts**: what matters is the shared head, because that is what the engine cached.
+//! A lookup answers for every replica how deep its longest matched prefix is; it costs at most one
+//! probe per boundary, whatever the size of the tree.
+//!
+//! **Invariant:** sizes never exceed [`TreeConfig::max_boundaries`] after a call returns.
+//! **Invariant:** the same calls with the same `now` give the same tree, on every machine.
+
+mod arena;
+mod credit;
+mod outbox;
+mod path;
+mod replicas;
+
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+
+use self::arena::{Arena, NONE, NodeId, PackedMark, index_of, pack};
+use self::credit::{Slot, Tick, tick};
+use self::outbox::Outbox;
+use self::replicas::Replicas;
+use crate::boundary;
+use crate::delta::DeltaEntry;
+use crate::id::{Millis, ReplicaId, RouterId};
+use crate::key::PrefixKey;
+
+/// Limits and time constants of a tree.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TreeConfig {
+    /// Most boundaries kept, at most 16,000,000; enforced on every insert, least recently used
+    /// first. About 30 B each: a million is room for 25,000 prompts of 16 KiB that share nothing.
+    pub max_boundaries: usize,
+    /// Cache size in tokens assumed for a replica until [`PrefixTree::set_capacity`] says better.
+    /// 500,000: an 8-billion-parameter model on an 80 GB accelerator.
+    pub default_capacity_tokens: u64,
+    /// Half-life of counts, ms. Two minutes: longer than the time to reuse of real chats, shorter
+    /// than a change of traffic.
+    pub half_life_ms: u64,
+    /// A credit unused for this long is dropped whatever the clock of new tokens says, ms.
+    pub idle_ttl_ms: u64,
+    /// What was used this recently is believed whatever the clock of new tokens says, ms.
+    pub grace_ms: u64,
+}
+
+impl Default for TreeConfig {
+    fn default() -> Self {
+        Self {
+            max_boundaries: 1_000_000,
+            default_capacity_tokens: 500_000,
+            half_life_ms: 120_000,
+            idle_ttl_ms: 1_800_000,
+            grace_ms: 5_000,
+        }
+    }
+}
+
+/// Largest [`TreeConfig::max_boundaries`]: the index names nodes with 24 bits.
+pub const MAX_BOUNDARIES_LIMIT: usize = 16_000_000;
+
+/// Index memory reserved at start, boundaries: 5 MB, so that most trees never rehash.
+const RESERVED: usize = 1_000_000;
+
+/// Nodes that one call of [`PrefixTree::sweep`] looks at: about 0.2 ms; ten a second see a million
+/// nodes in 50 s.
+const SWEEP_NODES: usize = 2_000;
+
+/// Counts below this are noise: ten half-lives after a single pick.
+const MIN_COUNT: f32 = 0.001;
+
+/// Who taught the deepest match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Teacher {
+    /// This router's own picks.
+    Own,
+    /// A peer's gossip.
+    Peer(RouterId),
+}
+
+/// How deep one replica is believed to hold the prompt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Match {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// Matched prefix, bytes of the canonical prompt.
+    pub bytes: u32,
+    /// Decayed count of picks (own and peers').
+    pub count: f32,
+    /// Who taught it.
+    pub teacher: Teacher,
+}
+
+/// All replicas with a live match, deepest first.
+pub type Matches = Vec<Match>;
+
+/// Sizes and counters of a tree; counters since start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TreeStats {
+    /// Radix nodes now.
+    pub nodes: usize,
+    /// Boundaries stored now.
+    pub boundaries: usize,
+    /// Credits stored now.
+    pub credits: usize,
+    /// Estimated heap bytes now.
+    pub bytes: usize,
+    /// Boundaries dropped because of the limit.
+    pub evicted: u64,
+    /// Boundaries dropped because nobody is believed to hold them any more.
+    pub expired: u64,
+    /// Changes waiting to be gossiped now.
+    pub dirty: usize,
+    /// Changes that were not queued for gossip because the queue was full.
+    pub overflowed: u64,
+    /// Peers' entries ignored because they contradict what is known.
+    pub contradictions: u64,
+}
+
+/// Which replica has prefilled which prefix, as far as this router knows.
+pub struct PrefixTree {
+    config: TreeConfig,
+    arena: Arena,
+    replicas: Replicas,
+    teachers: Vec<RouterId>,
+    teacher_index: HashTable<u16>,
+    outbox: Outbox,
+    stats: TreeStats,
+    sweep_at: usize,
+    retired: Vec<Slot>,
+    /// Per slot: the lookup that saw it last.
+    seen: Vec<u32>,
+    lookups: u32,
+    scratch: Vec<PackedMark>,
+    closed: Vec<PackedMark>,
+}
+
+impl PrefixTree {
+    /// An empty tree.
+    pub fn new(mut config: TreeConfig) -> Self {
+        config.max_boundaries = config.max_boundaries.clamp(1, MAX_BOUNDARIES_LIMIT);
+        Self {
+            arena: Arena::with_capacity(config.max_boundaries.min(RESERVED)),
+            config,
+            replicas: Replicas::default(),
+            teachers: Vec::new(),
+            teacher_index: HashTable::new(),
+            outbox: Outbox::default(),
+            stats: TreeStats::default(),
+            sweep_at: 0,
+            retired: Vec::new(),
+            seen: Vec::new(),
+            lookups: 0,
+            scratch: Vec::new(),
+            closed: Vec::new(),
+        }
+    }
+
+    /// Every replica believed to hold a prefix of `key`, with how much of it.
+    pub fn lookup(&mut self, key: &PrefixKey, now: Millis, out: &mut Matches) {
+        out.clear();
+        self.begin_lookup();
+        let now = tick(now);
+        // From the deepest boundary up: the first node in which a replica is met is its deepest.
+        let mut inside: Option<(NodeId, usize)> = None;
+        for (index, &hash) in key.hashes.iter().enumerate().rev() {
+            inside = match inside.and_then(|place| self.above(place, index)) {
+                Some((place, same_node)) if same_node => Some(place),
+                Some((place, _)) => self.collect(place, index, now, out),
+                None => match self.arena.find(pack(index as u8, hash)) {
+                    Some(place) => self.collect(place, index, now, out),
+                    // A gap in a sparse label: what is above it may be known all the same.
+                    None => inside,
+                },
+            };
+        }
+    }
+
+    /// Where boundary `index` is if it directly precedes `place` on its chain, and whether that is
+    /// in the same node.
+    fn above(&self, (id, at): (NodeId, usize), index: usize) -> Option<((NodeId, usize), bool)> {
+        let node = self.arena.node(id);
+        if let Some(before) = at.checked_sub(1) {
+            let known = node.label.get(before).is_some_and(|&m| usize::from(index_of(m)) == index);
+            return known.then_some(((id, before), true));
+        }
+        if node.parent == NONE {
+            return None;
+        }
+        let parent = self.arena.node(node.parent);
+        let known = usize::from(index_of(parent.end())) == index;
+        known.then(|| ((node.parent, parent.label.len() - 1), false))
+    }
+
+    fn begin_lookup(&mut self) {
+        self.seen.resize(self.replicas.len(), 0);
+        self.lookups = self.lookups.wrapping_add(1);
+        if self.lookups == 0 {
+            self.seen.fill(0);
+            self.lookups = 1;
+        }
+    }
+
+    fn collect(
+        &mut self,
+        place: (NodeId, usize),
+        index: usize,
+        now: Tick,
+        out: &mut Matches,
+    ) -> Option<(NodeId, usize)> {
+        for credit in self.arena.node(place.0).credits().iter() {
+            let Some(seen) = self.seen.get_mut(usize::from(credit.slot)) else { continue };
+            if *seen == self.lookups || !self.replicas.believes(credit, now, &self.config) {
+                continue;
+            }
+            *seen = self.lookups;
+            let elapsed = u64::from(now.saturating_sub(credit.at)) * credit::TICK_MS;
+            out.push(Match {
+                replica: self.replicas.id(credit.slot),
+                bytes: boundary::depth(index) as u32,
+                count: credit.count() * credit::decay(elapsed, self.config.half_life_ms),
+                teacher: self.teacher_of(credit),
+            });
+        }
+        Some(place)
+    }
+
+    fn teacher_of(&self, credit: &credit::Credit) -> Teacher {
+        match self.teachers.get(usize::from(credit.teacher)) {
+            Some(&peer) if credit.own < MIN_COUNT => Teacher::Peer(peer),
+            _ => Teacher::Own,
+        }
+    }
+
+    /// Records that the picker sent `key` to `replica`, which will newly prefill about
+    /// `new_tokens`.
+    pub fn observe(&mut self, key: &PrefixKey, replica: ReplicaId, new_tokens: u32, now: Millis) {
+        let Some(slot) = self.replicas.slot(replica) else { return };
+        self.replicas.advance(slot, u64::from(new_tokens), true);
+        let mut path = std::mem::take(&mut self.scratch);
+        path.clear();
+        path.extend((0..=u8::MAX).zip(&key.hashes).map(|(index, &hash)| pack(index, hash)));
+        let nodes = self.arena.len();
+        if let Some(end) = self.insert(&path, now) {
+            let stamp = self.replicas.stamp(slot, 0);
+            self.credit_path(end, slot, tick(now), stamp, |credit| credit.own += 1.0);
+            self.outbox.note(&mut self.arena, end, slot);
+            // A label that was split has a new end, here or above, which peers do not know.
+            if self.arena.len() > nodes {
+                self.note_untold(end);
+                self.note_untold(self.arena.node(end).parent);
+            }
+        }
+        self.scratch = path;
+        self.enforce_limit();
+    }
+
+    fn insert(&mut self, path: &[PackedMark], now: Millis) -> Option<NodeId> {
+        let (now, half_life) = (tick(now).max(1), self.config.half_life_ms);
+        path::insert(&mut self.arena, path, &mut |arena, moved| lift(arena, moved, now, half_life))
+    }
+
+    fn note_untold(&mut self, id: NodeId) {
+        if id == NONE {
+            return;
+        }
+        let untold = self.arena.node(id).credits().iter().filter(|c| c.own > 0.0 && c.sent == 0);
+        let slots: SmallVec<[Slot; 8]> = untold.map(|c| c.slot).collect();
+        for slot in slots {
+            self.outbox.note(&mut self.arena, id, slot);
+        }
+    }
+
+    /// Takes back one [`Self::observe`]: the replica refused the request before reading it.
+    pub fn retract(&mut self, key: &PrefixKey, replica: ReplicaId, now: Millis) {
+        let Some(slot) = self.replicas.find(replica) else { return };
+        let Some(last) = key.hashes.len().checked_sub(1) else { return };
+        let Some((mut id, _)) = key.hashes.get(last).and_then(|&h| self.arena.find(pack(last as u8, h)))
+        else {
+            return;
+        };
+        let half_life = self.config.half_life_ms;
+        while id != NONE {
+            self.arena.edit_credits(id, |credits| {
+                credits.retain(|c| c.slot != slot || c.take_back(tick(now), half_life));
+            });
+            id = self.arena.node(id).parent;
+        }
+    }
+
+    /// Applies what a peer said. Idempotent and independent of order within a `now`.
+    pub fn apply(&mut self, origin: RouterId, entry: &DeltaEntry, now: Millis) {
+        let Some(slot) = self.replicas.slot(entry.replica) else { return };
+        let Some(teacher) = self.teacher(origin) else { return };
+        let mut path = std::mem::take(&mut self.scratch);
+        let mut closed = std::mem::take(&mut self.closed);
+        path.clear();
+        path.extend(entry.marks.iter().map(|m| pack(m.index, m.hash)));
+        match path::close(&self.arena, &path, &mut closed) {
+            Ok(()) => {
+                if let Some(end) = self.insert(&closed, now) {
+                    let stamp = self.replicas.stamp(slot, entry.age_tokens);
+                    self.credit_path(end, slot, tick(now), stamp, |credit| {
+                        credit.learn(entry.count, teacher);
+                    });
+                }
+            }
+            Err(path::Contradiction) => self.stats.contradictions += 1,
+        }
+        self.scratch = path;
+        self.closed = closed;
+        self.enforce_limit();
+    }
+
+    fn teacher(&mut self, origin: RouterId) -> Option<u16> {
+        let hash = u64::from(origin.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let teachers = &mut self.teachers;
+        if let Some(&at) = self.teacher_index.find(hash, |&t| teachers.get(usize::from(t)) == Some(&origin)) {
+            return Some(at);
+        }
+        let at = u16::try_from(teachers.len()).ok().filter(|&t| t < NOBODY)?;
+        teachers.push(origin);
+        let rehash = |&t: &u16| {
+            u64::from(teachers.get(usize::from(t)).map_or(0, |r| r.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        };
+        self.teacher_index.insert_unique(hash, at, rehash);
+        Some(at)
+    }
+
+    /// Credits every node from `end` to the top: whoever prefilled a prompt prefilled its head.
+    /// Heads are touched last, so the least recently used node is a leaf.
+    fn credit_path(
+        &mut self,
+        end: NodeId,
+        slot: Slot,
+        now: Tick,
+        stamp: credit::Stamp,
+        mut add: impl FnMut(&mut credit::Credit),
+    ) {
+        let mut id = end;
+        while id != NONE {
+            self.arena.touch(id);
+            self.arena.edit_credits(id, |credits| {
+                let credit = credits.entry(slot);
+                credit.touch(now, stamp, self.config.half_life_ms);
+                add(credit);
+            });
+            id = self.arena.node(id).parent;
+        }
+    }
+
+    /// Advances a replica's clock of newly prefilled tokens by what peers sent there.
+    pub fn add_peer_tokens(&mut self, replica: ReplicaId, tokens: u64) {
+        if let Some(slot) = self.replicas.slot(replica) {
+            self.replicas.advance(slot, tokens, false);
+        }
+    }
+
+    /// Tokens that this router has newly sent to each replica since start (absolute, for gossip).
+    pub fn own_tokens(&self) -> impl Iterator<Item = (ReplicaId, u64)> + '_ {
+        self.replicas.own_tokens()
+    }
+
+    /// Tokens that the replica's cache holds, when known.
+    pub fn set_capacity(&mut self, replica: ReplicaId, tokens: u64) {
+        if let Some(slot) = self.replicas.slot(replica) {
+            self.replicas.set_capacity(slot, tokens);
+        }
+    }
+
+    /// Drops every credit of a replica: its cache is gone, it itself is not.
+    pub fn forget(&mut self, replica: ReplicaId) {
+        self.replicas.forget(replica);
+    }
+
+    /// Drops every trace of a replica that is gone for good.
+    pub fn remove(&mut self, replica: ReplicaId) {
+        self.replicas.remove(replica);
+    }
+
+    /// Takes what changed by own picks since the last drain, most valuable first, at most about
+    /// `budget` bytes on the wire; the rest stays for the next drain.
+    pub fn drain(&mut self, budget: usize, now: Millis) -> Vec<DeltaEntry> {
+        let due = self.outbox.take(&mut self.arena, budget, tick(now), self.config.half_life_ms);
+        let entry = |d: outbox::Due| DeltaEntry {
+            replica: self.replicas.id(d.slot),
+            count: d.count.max(MIN_COUNT),
+            age_tokens: 0,
+            marks: outbox::describe(&mut self.arena, d.node),
+        };
+        due.into_iter().map(entry).collect()
+    }
+
+    /// A bounded piece of housekeeping: drops credits that nobody believes in, leaves without any,
+    /// and merges nodes that no longer need to be two. Call it a few times a second.
+    pub fn sweep(&mut self, now: Millis) {
+        let now = tick(now);
+        for _ in 0..SWEEP_NODES.min(self.arena.slots()) {
+            if self.sweep_at >= self.arena.slots() {
+                self.sweep_at = 0;
+                self.replicas.begin_round(&mut self.retired);
+            }
+            let id = self.sweep_at as NodeId;
+            self.sweep_at += 1;
+            self.tidy(id, now);
+        }
+    }
+
+    fn tidy(&mut self, mut id: NodeId, now: Tick) {
+        while self.arena.live(id).is_some() {
+            let (replicas, config) = (&self.replicas, &self.config);
+            self.arena.edit_credits(id, |credits| credits.retain(|c| replicas.believes(c, now, config)));
+            let node = self.arena.node(id);
+            if !(node.is_leaf() && node.credits().is_empty()) {
+                return self.merge(id);
+            }
+            // Its parent may have nothing to live for now.
+            self.stats.expired += node.label.len() as u64;
+            id = self.arena.remove_leaf(id);
+        }
+    }
+
+    /// A node with one child that every holder of the node also holds tells nothing of its own.
+    fn merge(&mut self, id: NodeId) {
+        let Some(child) = self.arena.node(id).only_child() else { return };
+        let lower = self.arena.node(child).credits();
+        if self.arena.node(id).credits().iter().all(|c| lower.has(c.slot)) {
+            self.arena.merge_into_child(id, child);
+        }
+    }
+
+    fn enforce_limit(&mut self) {
+        while self.arena.boundaries() > self.config.max_boundaries {
+            let Some(id) = self.arena.oldest() else { return };
+            let node = self.arena.node(id);
+            if !node.is_leaf() {
+                // Rare: structure changed under an old node. Its children are older in truth.
+                self.arena.touch(id);
+                continue;
+            }
+            self.stats.evicted += node.label.len() as u64;
+            self.arena.remove_leaf(id);
+        }
+    }
+
+    /// Sizes and counters.
+    pub fn stats(&self) -> TreeStats {
+        TreeStats {
+            nodes: self.arena.len(),
+            boundaries: self.arena.boundaries(),
+            credits: self.arena.credits(),
+            bytes: self.arena.heap_bytes() + self.outbox.heap_bytes(),
+            dirty: self.outbox.len(),
+            overflowed: self.outbox.overflowed,
+            ..self.stats.clone()
+        }
+    }
+}
+
+/// Gives a node's credits to its new ancestors.
+fn lift(arena: &mut Arena, id: NodeId, now: Tick, half_life_ms: u64) {
+    let credits = arena.node(id).credits().clone();
+    let mut above = arena.node(id).parent;
+    while above != NONE {
+        arena.edit_credits(above, |upper| {
+            for credit in credits.iter() {
+                upper.entry(credit.slot).absorb(credit, now, half_life_ms);
+            }
+        });
+        above = arena.node(above).parent;
+    }
+}
+
+/// No teacher: more peers than this are not told apart.
+const NOBODY: u16 = u16::MAX;
+
+#[cfg(test)]
+mod tests;

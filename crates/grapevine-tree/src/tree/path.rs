@@ -1,0 +1,115 @@
+//! Making a path exist: the one operation that changes the tree's structure on insert.
+//!
+//! Own requests bring every boundary of a path. Peers bring a few of them. Both end as a chain of
+//! nodes from the top to one whose label ends where the path ends: labels split where paths part,
+//! gaps fill when somebody brings what was missing, and nodes that a peer described without their
+//! path find their parent.
+
+use super::arena::{Arena, NONE, NodeId, PackedMark, index_of};
+
+/// The path contradicts what is known: two boundaries at one depth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Contradiction;
+
+/// Completes a sparse path with every boundary that is known to lie on it. `path` ascends.
+pub(super) fn close(
+    arena: &Arena,
+    path: &[PackedMark],
+    out: &mut Vec<PackedMark>,
+) -> Result<(), Contradiction> {
+    out.clear();
+    for &mark in path {
+        out.push(mark);
+        let Some((mut id, at)) = arena.find(mark) else { continue };
+        out.extend(arena.node(id).label.iter().take(at));
+        while let parent = arena.node(id).parent
+            && parent != NONE
+        {
+            out.extend(&arena.node(parent).label);
+            id = parent;
+        }
+    }
+    out.sort_unstable_by_key(|&mark| (index_of(mark), mark));
+    out.dedup();
+    let distinct = out.is_sorted_by(|a, b| index_of(*a) < index_of(*b));
+    distinct.then_some(()).ok_or(Contradiction)
+}
+
+/// Makes `path` (ascending, not empty) a chain of nodes. Gives the node that ends where it ends.
+/// `moved` is told of every node that found its parent, when its credits are not yet its
+/// ancestors'.
+pub(super) fn insert(
+    arena: &mut Arena,
+    path: &[PackedMark],
+    moved: &mut impl FnMut(&mut Arena, NodeId),
+) -> Option<NodeId> {
+    let mut walk = Walk { arena, node: NONE, at: 0 };
+    let mut gap = 0;
+    for (i, &mark) in path.iter().enumerate() {
+        if let Some(place) = walk.arena.find(mark) {
+            walk.enter(place, path.get(gap..i)?, moved);
+            gap = i + 1;
+        }
+    }
+    walk.finish(path.get(gap..)?)
+}
+
+/// How far the path is known: up to entry `at` of `node`'s label.
+struct Walk<'a> {
+    arena: &'a mut Arena,
+    node: NodeId,
+    at: usize,
+}
+
+impl Walk<'_> {
+    /// The path goes on at a known boundary; `missing` are those before it that nobody knew.
+    fn enter(
+        &mut self,
+        (node, mut at): (NodeId, usize),
+        missing: &[PackedMark],
+        moved: &mut impl FnMut(&mut Arena, NodeId),
+    ) {
+        if node == self.node && at == self.at + 1 {
+            self.arena.fill(node, at, missing);
+            self.at = at + missing.len();
+            return;
+        }
+        if self.leave() && node == self.lower() {
+            // The label was split under us: the node we enter is its lower part.
+            at -= self.at + 1;
+        }
+        if at > 0 {
+            // Its head is not on this path: a peer erred, or hashes collided. Part them.
+            self.arena.split(node, at);
+        }
+        if self.arena.node(node).parent != self.node {
+            self.arena.set_parent(node, self.node);
+            moved(self.arena, node);
+        }
+        self.arena.fill(node, 0, missing);
+        self.node = node;
+        self.at = missing.len();
+    }
+
+    /// Makes the current node end here. True if it had to be split.
+    fn leave(&mut self) -> bool {
+        if self.node == NONE || self.at + 1 == self.arena.node(self.node).label.len() {
+            return false;
+        }
+        self.node = self.arena.split(self.node, self.at + 1);
+        true
+    }
+
+    /// The lower part of the node that [`Self::leave`] has just split.
+    fn lower(&self) -> NodeId {
+        self.arena.node(self.node).only_child().unwrap_or(NONE)
+    }
+
+    fn finish(mut self, rest: &[PackedMark]) -> Option<NodeId> {
+        self.leave();
+        if rest.is_empty() {
+            return (self.node != NONE).then_some(self.node);
+        }
+        Some(self.arena.add_leaf(self.node, rest.to_vec()))
+    }
+}
