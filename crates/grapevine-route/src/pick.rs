@@ -198,8 +198,18 @@ impl Ballot {
         if request.matches.is_empty() {
             return;
         }
-        for (slot, c) in self.matched.iter_mut().zip(candidates) {
-            *slot = request.matches.iter().find(|m| m.replica == c.replica).copied();
+        // A replica set is kept in the order of ids; a caller that does not pays in time only.
+        let sorted = candidates.is_sorted_by_key(|c| c.replica);
+        for m in request.matches {
+            let at = if sorted {
+                candidates.binary_search_by_key(&m.replica, |c| c.replica).ok()
+            } else {
+                candidates.iter().position(|c| c.replica == m.replica)
+            };
+            if let Some(slot) = at.and_then(|at| self.matched.get_mut(at)) {
+                // Deepest first: a replica's first match is its deepest.
+                slot.get_or_insert(*m);
+            }
         }
     }
 
@@ -259,3 +269,6 @@ impl Ballot {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
