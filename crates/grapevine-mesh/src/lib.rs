@@ -1,11 +1,57 @@
 //! The fleet: how routers tell each other where prefixes live, over chitchat.
 //!
-//! The [`MeshHandle`]'s actor asks its [`Host`] a few times a second for what changed, publishes it
-//! in this router's own keys, and delivers what peers published. It never touches a request.
+//! ```text
+//!              collect(budget) -> Outgoing            deliver(Incoming)
+//!   Host  <------------------------------  actor  ------------------------->  Host
+//!                                         /     \
+//!                    outbox (numbers,    /       \   fleet (each segment once,
+//!                    budget, backlog)   /         \   newest generation, latest vitals)
+//!                                      codec, carrier       bytes <-> chitchat keys
+//!                                             |
+//!                                          session          one run of chitchat
+//!                                             |
+//!                                            net            sealed UDP, or a given transport
+//! ```
+//!
+//! [`outbox`], [`fleet`], [`codec`] and [`carrier`] are pure: time is an argument. The actor
+//! ([`spawn`]) asks its [`Host`] a few times a second for what changed, publishes it in this router's
+//! own keys, and hands over what peers published. It never touches a request, and no request waits
+//! for it: without gossip a router serves alone.
+//!
+//! **Invariants.** A router writes only its own keys and deletes none. An idle fleet writes nothing.
+//! Everything that arrives is bounded before it is allocated, and authenticated before it is looked
+//! at when there is a secret. No clock is compared with another host's. A silent router's knowledge
+//! stays; only a newer generation of the same name makes an older one forgotten.
 
 use std::future::Future;
 
 use grapevine_tree::{DeltaEntry, ReplicaId, RouterId};
+
+pub mod carrier;
+pub mod codec;
+pub mod fleet;
+pub mod outbox;
+
+mod actor;
+mod config;
+mod counters;
+mod net;
+mod seeds;
+mod session;
+mod status;
+
+/// What [`spawn_with_transport`] takes: chitchat's own in-memory network, and the traits to write another.
+pub mod transport {
+    pub use chitchat::ChitchatMessage;
+    pub use chitchat::transport::{ChannelTransport, Socket, Transport};
+}
+
+pub use actor::{MeshHandle, spawn, spawn_with_transport};
+pub use codec::entry_len;
+pub use config::{DEFAULT_INTERVAL, MIN_SECRET_BYTES, MeshConfig, MeshError};
+pub use counters::Traffic;
+pub use outbox::Tally;
+pub use status::{MeshStatus, MeshTotals, PeerStatus};
 
 /// Load that a router has on one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

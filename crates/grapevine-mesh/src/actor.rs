@@ -1,0 +1,417 @@
+//! The mesh actor: owns this router's gossip, asks the host a few times a second what there is to
+//! say, and hands over what peers said.
+//!
+//! ```text
+//!            tick                    ask (spawned, never cancelled)
+//!   timer ----------> mesh actor ---------------------------------> Host::collect
+//!                      |   ^  \---- decoded, once, in order ------> Host::deliver
+//!         set own keys |   | woken by changed keys; reads new ones
+//!                      v   |
+//!                    chitchat server task  <--->  Transport  <--->  peers
+//! ```
+//!
+//! The actor survives its parts: a port that is busy is tried again, a chitchat task that ended is
+//! started again under a new generation, a host that does not answer is asked again when it did.
+//! Routing never waits for any of it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use chitchat::transport::Transport;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tracing::{info, warn};
+
+use crate::carrier::SLOTS;
+use crate::config::{MeshConfig, MeshError};
+use crate::counters::Counters;
+use crate::fleet::Fleet;
+use crate::net::UdpGossip;
+use crate::net::metered::Metered;
+use crate::outbox::Outbox;
+use crate::seeds::{self, Dialler};
+use crate::session::{Peer, Session};
+use crate::status::{MeshStatus, MeshTotals};
+use crate::{Host, Outgoing};
+
+/// Pause before gossip is started again after its task ended or its port was busy.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Ticks for the last words to spread: one to reach three peers, two more to reach their peers.
+const LEAVE_TICKS: u32 = 3;
+
+/// Ticks for which a live router of our own name is taken for our own past, still echoing.
+const CONFLICT_TICKS: u32 = 40;
+
+/// Commands waiting. There is only one kind, and it is sent once.
+const MAILBOX: usize = 4;
+
+/// Talks to the mesh actor. When the last clone is gone, gossip stops without a farewell.
+#[derive(Clone, Debug)]
+pub struct MeshHandle {
+    commands: mpsc::Sender<Msg>,
+    local: watch::Receiver<Option<SocketAddr>>,
+    status: Arc<ArcSwap<MeshStatus>>,
+}
+
+impl MeshHandle {
+    /// The UDP address gossip is bound to; `None` while it could not be bound.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        *self.local.borrow()
+    }
+
+    /// The mesh at its last tick.
+    pub fn status(&self) -> Arc<MeshStatus> {
+        self.status.load_full()
+    }
+
+    /// Must: tells peers that this router goes away, gives that a few ticks to spread, and stops.
+    pub async fn leave(&self) {
+        let (done, stopped) = oneshot::channel();
+        // Either error means that the actor has stopped already.
+        if self.commands.send(Msg::Leave(done)).await.is_ok() {
+            let _ = stopped.await;
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Msg {
+    Leave(oneshot::Sender<()>),
+}
+
+/// Where the transport comes from.
+enum Port {
+    Udp { bound: Option<Arc<UdpGossip>>, warned: bool },
+    Given(Arc<Metered>),
+}
+
+/// How a session of gossip ended.
+enum End {
+    /// The actor is to stop.
+    Stop,
+    /// Another session is to follow.
+    Again,
+}
+
+struct Mesh<H> {
+    config: MeshConfig,
+    host: Arc<H>,
+    port: Port,
+    local: watch::Sender<Option<SocketAddr>>,
+    seeds: watch::Receiver<Vec<SocketAddr>>,
+    dialler: Dialler,
+    status: Arc<ArcSwap<MeshStatus>>,
+    counters: Arc<Counters>,
+    commands: mpsc::Receiver<Msg>,
+    leaving: Option<(u32, oneshot::Sender<()>)>,
+    collecting: Option<JoinHandle<Outgoing>>,
+    fleet: Fleet,
+    outbox: Outbox,
+    /// The next session's generation is above this one.
+    generation: u64,
+    conflict_ticks: u32,
+    peers: BTreeMap<Arc<str>, Peer>,
+    totals: MeshTotals,
+    started: Instant,
+}
+
+/// Starts gossip over UDP. Fails only for a configuration that cannot work; see [`MeshError`].
+pub async fn spawn<H: Host>(config: MeshConfig, host: Arc<H>) -> Result<MeshHandle, MeshError> {
+    config.check()?;
+    config.check_udp()?;
+    let counters = Arc::new(Counters::default());
+    let mut port = Port::Udp { bound: None, warned: false };
+    let bound = port.bind(&config, &counters).await;
+    if let Some(bound) = bound {
+        config.advertised(bound)?;
+    }
+    Ok(start(config, host, port, bound, counters))
+}
+
+/// Starts gossip over a transport of the caller's: a simulated network. Nothing is sealed.
+pub fn spawn_with_transport<H: Host>(
+    config: MeshConfig,
+    host: Arc<H>,
+    transport: Arc<dyn Transport>,
+) -> Result<MeshHandle, MeshError> {
+    config.check()?;
+    let counters = Arc::new(Counters::default());
+    let port = Port::Given(Arc::new(Metered { inner: transport, counters: counters.clone() }));
+    let listen = config.listen;
+    Ok(start(config, host, port, Some(listen), counters))
+}
+
+fn start<H: Host>(
+    config: MeshConfig,
+    host: Arc<H>,
+    port: Port,
+    bound: Option<SocketAddr>,
+    counters: Arc<Counters>,
+) -> MeshHandle {
+    let (sender, commands) = mpsc::channel(MAILBOX);
+    let (local, local_watch) = watch::channel(bound);
+    let status = Arc::new(ArcSwap::from_pointee(MeshStatus::default()));
+    let generation = config.generation.unwrap_or_else(unix_ms);
+    let mesh = Mesh {
+        seeds: seeds::watch(&config.seeds),
+        dialler: Dialler::default(),
+        outbox: Outbox::new(generation, config.interval),
+        fleet: Fleet::new(SLOTS),
+        config,
+        host,
+        port,
+        local,
+        status: status.clone(),
+        counters,
+        commands,
+        leaving: None,
+        collecting: None,
+        generation,
+        conflict_ticks: 0,
+        peers: BTreeMap::new(),
+        totals: MeshTotals::default(),
+        started: Instant::now(),
+    };
+    tokio::spawn(mesh.run());
+    MeshHandle { commands: sender, local: local_watch, status }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Port {
+    /// The bound address, if there is one by now.
+    async fn bind(&mut self, config: &MeshConfig, counters: &Arc<Counters>) -> Option<SocketAddr> {
+        let Self::Udp { bound, warned } = self else { return Some(config.listen) };
+        if bound.is_none() {
+            match UdpGossip::bind(config, counters.clone()).await {
+                Ok(gossip) => *bound = Some(Arc::new(gossip)),
+                Err(error) if *warned => {
+                    tracing::debug!(listen = %config.listen, %error, "gossip port still busy")
+                }
+                Err(error) => {
+                    *warned = true;
+                    warn!(listen = %config.listen, %error, "cannot bind gossip port: serving alone, trying on");
+                }
+            }
+        }
+        bound.as_ref()?.local_addr().ok()
+    }
+
+    fn transport(&self) -> Option<Arc<dyn Transport>> {
+        match self {
+            Self::Udp { bound, .. } => bound.clone().map(|it| it as Arc<dyn Transport>),
+            Self::Given(metered) => Some(metered.clone()),
+        }
+    }
+}
+
+impl<H: Host> Mesh<H> {
+    async fn run(mut self) {
+        loop {
+            let end = match self.open().await {
+                Some(session) => self.serve(session).await,
+                None => self.wait().await,
+            };
+            self.publish_status(None);
+            if let End::Stop = end {
+                break;
+            }
+        }
+        if let Some((_, done)) = self.leaving.take() {
+            let _ = done.send(());
+        }
+        info!(router = %self.config.router_name, "gossip stopped");
+    }
+
+    /// A session, if the port can be bound.
+    async fn open(&mut self) -> Option<Session> {
+        let bound = self.port.bind(&self.config, &self.counters).await?;
+        self.local.send_replace(Some(bound));
+        let transport = self.port.transport()?;
+        let advertised = match self.config.advertised(bound) {
+            Ok(addr) => addr,
+            Err(error) => {
+                warn!(%error, "gossip does not start");
+                return None;
+            }
+        };
+        let first = self.outbox.begin(self.generation);
+        match Session::open(&self.config, self.generation, advertised, first, transport.as_ref()).await {
+            Ok(session) => {
+                info!(router = %self.config.router_name, generation = self.generation, %advertised, "gossip started");
+                Some(session)
+            }
+            Err(error) => {
+                warn!(%error, "gossip does not start");
+                None
+            }
+        }
+    }
+
+    /// Waits for the next try.
+    async fn wait(&mut self) -> End {
+        tokio::select! {
+            () = sleep(RETRY) => End::Again,
+            msg = self.commands.recv() => {
+                if let Some(Msg::Leave(done)) = msg {
+                    self.leaving = Some((0, done));
+                }
+                End::Stop
+            }
+        }
+    }
+
+    async fn serve(&mut self, mut session: Session) -> End {
+        let mut ticks = interval(self.config.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ended = pin!(session.ended());
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {
+                    if let Some(end) = self.on_tick(&mut session).await {
+                        session.close().await;
+                        return end;
+                    }
+                }
+                outgoing = collected(&mut self.collecting) => self.on_collected(&mut session, outgoing).await,
+                () = session.changed() => self.read(&mut session).await,
+                why = &mut ended => {
+                    warn!(error = %why, "gossip task ended, starting it again");
+                    self.totals.restarts += 1;
+                    self.generation = self.generation.saturating_add(1);
+                    return self.wait().await;
+                }
+                msg = self.commands.recv() => match msg {
+                    Some(Msg::Leave(done)) => self.on_leave(&mut session, done).await,
+                    None => {
+                        session.close().await;
+                        return End::Stop;
+                    }
+                },
+            }
+        }
+    }
+
+    async fn on_tick(&mut self, session: &mut Session) -> Option<End> {
+        self.totals.ticks += 1;
+        self.read(session).await;
+        self.publish_status(Some(session));
+        if let Some((ticks_left, _)) = &mut self.leaving {
+            if *ticks_left == 0 {
+                return Some(End::Stop);
+            }
+            *ticks_left -= 1;
+            return None;
+        }
+        if let Some(past) = self.newer_self(session) {
+            info!(own = self.generation, past, "this router's past is ahead of its clock, catching up");
+            self.generation = past.saturating_add(1);
+            return Some(End::Again);
+        }
+        session.dial(self.dialler.pick(&self.seeds.borrow(), session.live_addresses(), session.is_alone()));
+        self.collect(session);
+        None
+    }
+
+    /// Asks the host, unless it still owes the answer before: that one is never thrown away.
+    fn collect(&mut self, session: &Session) {
+        if self.collecting.is_some() {
+            self.totals.late_collects += 1;
+            return;
+        }
+        let (host, room) = (self.host.clone(), self.outbox.room(session.others()));
+        self.collecting = Some(tokio::spawn(async move { host.collect(room).await }));
+    }
+
+    async fn on_collected(&mut self, session: &mut Session, outgoing: Option<Outgoing>) {
+        self.collecting = None;
+        if self.leaving.is_some() {
+            return;
+        }
+        let Some(outgoing) = outgoing else { return };
+        let writes = self.outbox.publish(outgoing, session.others(), self.now());
+        session.write(writes).await;
+    }
+
+    async fn on_leave(&mut self, session: &mut Session, done: oneshot::Sender<()>) {
+        let writes = self.outbox.farewell(session.others(), self.now());
+        session.write(writes).await;
+        self.leaving = Some((LEAVE_TICKS, done));
+    }
+
+    /// Takes in what changed since the last look.
+    async fn read(&mut self, session: &mut Session) {
+        let now = self.now();
+        for news in session.read(&self.fleet, &mut self.peers, &self.counters, now).await {
+            for incoming in self.fleet.hear(news, now) {
+                self.totals.segments_received += u64::from(!incoming.entries.is_empty());
+                self.totals.entries_received += incoming.entries.len() as u64;
+                self.host.deliver(incoming);
+            }
+        }
+    }
+
+    /// The generation of our own past, when it is above ours: the clock went back. Another live
+    /// router with our name looks the same at first; overtaking each other would never end.
+    fn newer_self(&mut self, session: &Session) -> Option<u64> {
+        let Some(namesake) = session.newer_namesake() else {
+            self.conflict_ticks = 0;
+            return None;
+        };
+        if namesake.is_ours || !namesake.live {
+            return Some(namesake.generation);
+        }
+        self.conflict_ticks = self.conflict_ticks.saturating_add(1);
+        if self.conflict_ticks == CONFLICT_TICKS {
+            warn!(router = %self.config.router_name, other = %namesake.addr, "another live router has this router's name");
+        }
+        None
+    }
+
+    fn publish_status(&mut self, session: Option<&Session>) {
+        let now = self.now();
+        let fleet = &self.fleet;
+        let peer_status = |(name, peer): (&Arc<str>, &Peer)| peer.status(name, fleet.router(name), now);
+        let totals = MeshTotals {
+            published: self.outbox.tally(),
+            traffic: self.counters.read(),
+            ..self.totals.clone()
+        };
+        self.status.store(Arc::new(MeshStatus {
+            generation: self.generation,
+            advertised: session.map(Session::advertised),
+            running: session.is_some(),
+            sealed: matches!(self.port, Port::Udp { .. }) && self.config.secret.is_some(),
+            name_conflict: self.conflict_ticks >= CONFLICT_TICKS,
+            peers: self.peers.iter().map(peer_status).collect(),
+            totals,
+        }));
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The host's answer, when it was asked; `None` when it panicked.
+async fn collected(collecting: &mut Option<JoinHandle<Outgoing>>) -> Option<Outgoing> {
+    match collecting {
+        Some(task) => match task.await {
+            Ok(outgoing) => Some(outgoing),
+            Err(error) => {
+                warn!(%error, "host did not say what changed");
+                None
+            }
+        },
+        None => std::future::pending().await,
+    }
+}

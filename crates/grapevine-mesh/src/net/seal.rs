@@ -1,0 +1,353 @@
+//! Sealed datagrams: what a router sends can be read, forged or replayed by nobody without the secret.
+//!
+//! **Keys.** Each time the socket opens it draws a 16-byte salt; its key is HKDF-SHA256(secret, salt,
+//! `grapevine gossip v1` + cluster id), so a counter from 0 is a safe nonce for AES-256-GCM, and the
+//! same secret in another fleet is another key. A key id of 4 bytes, derived from the secret, tells
+//! foreign datagrams apart before any decryption, and lets a receiver hold two secrets at once.
+//!
+//! **Freshness without clocks.** A receiver draws an 8-byte tag, and takes data only if it is sealed
+//! for that tag with a counter not used before. What was recorded before the receiver restarted, or
+//! on its way to another router, therefore carries a wrong tag. A sender learns the tag by asking:
+//!
+//! ```text
+//! A  --- ask (counter 7, my tag is a) ------------------> B
+//! A  <-- tell (to tag a, my tag is b, answers 7) -------- B      B keeps nothing
+//! A  --- data (to tag b, my tag is a, counter 8) -------> B      B can answer at once
+//! ```
+//!
+//! Data for a wrong tag is answered like an ask, so a restarted peer is found within a round trip.
+//! An answer is no longer than what it answers, and answers are rationed.
+//!
+//! **Not prevented**: dropping and delaying by whoever is on the path (a withheld datagram is still
+//! good while the receiver lives and its counter is within the window); watching sizes and times;
+//! reading recorded traffic once the secret is known; anything by who holds the secret.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::hkdf;
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::time::Instant;
+
+use super::frame::{self, Place, Reassembly};
+use super::header::{Kind, SEALED_BYTES, Salt, SealedHeader};
+use super::replay::ReplayWindow;
+use super::{Outcome, Reject};
+
+/// Longest datagram, in bytes: with IP and UDP headers below the smallest MTU of IPv6, 1,280.
+pub(super) const MAX_DATAGRAM: usize = 1_200;
+
+/// Bytes of AES-GCM's tag.
+const TAG_BYTES: usize = 16;
+
+/// Bytes of a message in one datagram.
+const PIECE_BYTES: usize = MAX_DATAGRAM - SEALED_BYTES - TAG_BYTES;
+
+/// Bytes of an ask and of a tell: neither is longer than the other.
+const COUNTER_BYTES: usize = 8;
+
+/// Boots of senders whose counters are remembered. When there are more, the one silent longest goes
+/// and this receiver takes a new tag, so that nothing it forgot can be replayed.
+const MAX_SENDERS: usize = 1_024;
+
+/// Addresses whose tags are remembered.
+const MAX_ROUTES: usize = 1_024;
+
+/// Answers to strangers in a second, at most: each costs about 10 us, so 1 % of a core.
+const TELLS_PER_SECOND: u32 = 1_000;
+
+const INFO: &[u8] = b"grapevine gossip v1";
+const KEY_ID_SALT: &[u8] = b"grapevine gossip key id v1";
+
+/// The keys that one secret gives in one fleet.
+struct Secret {
+    id: [u8; 4],
+    secret: Vec<u8>,
+    cluster_id: String,
+}
+
+/// Another router's boot, known from a datagram of its that was sealed for our tag.
+struct Sender {
+    key: LessSafeKey,
+    window: ReplayWindow,
+    used_at: u64,
+}
+
+/// What is known of the router at an address.
+#[derive(Clone, Copy)]
+struct Route {
+    tag: Option<u64>,
+    /// Counters sent there since the tag was learnt: an answer to one of them is news.
+    asked: (u64, u64),
+    used_at: u64,
+}
+
+/// Seals and opens the datagrams of one socket.
+pub(super) struct Sealed {
+    secrets: Vec<Secret>,
+    salt: Salt,
+    key: LessSafeKey,
+    tag: u64,
+    counter: u64,
+    message: u32,
+    senders: BTreeMap<([u8; 4], Salt), Sender>,
+    routes: BTreeMap<SocketAddr, Route>,
+    reassembly: Reassembly<Salt>,
+    /// Counts uses, for eviction.
+    uses: u64,
+    tells: (Instant, u32),
+}
+
+impl Sealed {
+    /// With `secrets`, of which the first seals and all open.
+    pub(super) fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>, cluster_id: &str) -> Self {
+        let secrets: Vec<Secret> = secrets.into_iter().map(|it| Secret::new(it, cluster_id)).collect();
+        let mut salt = Salt::default();
+        fill_random(&mut salt);
+        let key = secrets.first().expect("sealing needs a secret").key(&salt);
+        Self {
+            secrets,
+            salt,
+            key,
+            tag: random_tag(),
+            counter: 0,
+            message: 0,
+            senders: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            reassembly: Reassembly::new(),
+            uses: 0,
+            tells: (Instant::now(), 0),
+        }
+    }
+
+    /// The datagrams for a message; only a question when the receiver's tag is not known.
+    pub(super) fn write(&mut self, packed: &[u8], to: SocketAddr) -> Vec<Vec<u8>> {
+        let first = self.counter;
+        let Some(tag) = self.routes.get(&to).and_then(|route| route.tag) else {
+            let ask = self.seal(Kind::Ask, 0, whole(0), &[0; COUNTER_BYTES]);
+            self.note_sent(to, first);
+            return vec![ask];
+        };
+        self.message = self.message.wrapping_add(1);
+        let Some((count, pieces)) = frame::cut(packed, PIECE_BYTES) else { return Vec::new() };
+        let mut datagrams = Vec::with_capacity(usize::from(count));
+        for (index, piece) in pieces {
+            let place = Place { message: self.message, index, count };
+            datagrams.push(self.seal(Kind::Data, tag, place, piece));
+        }
+        self.note_sent(to, first);
+        datagrams
+    }
+
+    /// What a datagram brings.
+    pub(super) fn read(&mut self, datagram: &[u8], from: SocketAddr) -> Result<Outcome, Reject> {
+        let header = SealedHeader::read(datagram).ok_or(Reject::Foreign)?;
+        if datagram.len() > MAX_DATAGRAM || datagram.len() < SEALED_BYTES + TAG_BYTES {
+            return Err(Reject::Foreign);
+        }
+        if header.to != self.tag || header.kind == Kind::Ask {
+            return self.read_unbound(&header, datagram, from);
+        }
+        let body = self.open_bound(&header, datagram)?;
+        match header.kind {
+            Kind::Data => Ok(self.take_data(&header, &body, from)),
+            Kind::Tell => self.take_tell(&header, &body, from),
+            Kind::Ask => Err(Reject::Misdirected),
+        }
+    }
+
+    pub(super) fn take_given_up(&mut self) -> u64 {
+        self.reassembly.take_given_up()
+    }
+
+    /// Answers who does not know our tag. Nothing is kept of it: it may be a recording.
+    fn read_unbound(
+        &mut self,
+        header: &SealedHeader,
+        datagram: &[u8],
+        from: SocketAddr,
+    ) -> Result<Outcome, Reject> {
+        let secret = self.secret(header.key_id)?;
+        // One answer for a message of many fragments is enough.
+        if header.kind == Kind::Tell || header.place.index != 0 || !self.may_tell() {
+            return Err(Reject::Misdirected);
+        }
+        open(&self.secrets.get(secret).ok_or(Reject::Foreign)?.key(&header.salt), header, datagram)?;
+        let misdirected = header.kind == Kind::Data;
+        let tell = self.seal(Kind::Tell, header.from, whole(0), &header.counter.to_le_bytes());
+        Ok(Outcome::Answer { datagram: tell, to: from, misdirected })
+    }
+
+    /// Opens what is sealed for our tag, and uses up its counter.
+    fn open_bound(&mut self, header: &SealedHeader, datagram: &[u8]) -> Result<Vec<u8>, Reject> {
+        let secret = self.secret(header.key_id)?;
+        self.uses += 1;
+        let id = (header.key_id, header.salt);
+        if let Some(sender) = self.senders.get_mut(&id) {
+            if !sender.window.is_fresh(header.counter) {
+                return Err(Reject::Replayed);
+            }
+            let body = open(&sender.key, header, datagram)?;
+            sender.window.use_up(header.counter);
+            sender.used_at = self.uses;
+            return Ok(body);
+        }
+        let key = self.secrets.get(secret).ok_or(Reject::Foreign)?.key(&header.salt);
+        let body = open(&key, header, datagram)?;
+        self.make_room();
+        let mut window = ReplayWindow::new();
+        window.use_up(header.counter);
+        self.senders.insert(id, Sender { key, window, used_at: self.uses });
+        Ok(body)
+    }
+
+    fn take_data(&mut self, header: &SealedHeader, body: &[u8], from: SocketAddr) -> Outcome {
+        self.learn(from, header.from);
+        match self.reassembly.add(header.salt, header.place, body) {
+            Some(packed) => Outcome::Message(packed),
+            None => Outcome::Nothing,
+        }
+    }
+
+    /// An answer is good if it answers something sent to that address since its tag was learnt.
+    fn take_tell(&mut self, header: &SealedHeader, body: &[u8], from: SocketAddr) -> Result<Outcome, Reject> {
+        let answers = u64::from_le_bytes(body.try_into().map_err(|_| Reject::Damaged)?);
+        let route = self.routes.get(&from).ok_or(Reject::Misdirected)?;
+        if !(route.asked.0..route.asked.1).contains(&answers) {
+            return Err(Reject::Replayed);
+        }
+        self.learn(from, header.from);
+        Ok(Outcome::Nothing)
+    }
+
+    /// `counter` first seals nothing twice: it is used here and nowhere else.
+    fn seal(&mut self, kind: Kind, to: u64, place: Place, body: &[u8]) -> Vec<u8> {
+        let key_id = self.secrets.first().map(|secret| secret.id).unwrap_or_default();
+        let counter = self.counter;
+        self.counter += 1;
+        let header = SealedHeader { kind, key_id, salt: self.salt, to, from: self.tag, counter, place };
+        let mut datagram = Vec::with_capacity(SEALED_BYTES + body.len() + TAG_BYTES);
+        header.write(&mut datagram);
+        let mut sealed = body.to_vec();
+        self.key
+            .seal_in_place_append_tag(nonce(counter), Aad::from(&datagram), &mut sealed)
+            .expect("a datagram is far below AES-GCM's limit of 64 GiB");
+        datagram.extend(sealed);
+        datagram
+    }
+
+    fn secret(&self, key_id: [u8; 4]) -> Result<usize, Reject> {
+        self.secrets.iter().position(|secret| secret.id == key_id).ok_or(Reject::Foreign)
+    }
+
+    fn may_tell(&mut self) -> bool {
+        let now = Instant::now();
+        if now.duration_since(self.tells.0) >= Duration::from_secs(1) {
+            self.tells = (now, 0);
+        }
+        self.tells.1 += 1;
+        self.tells.1 <= TELLS_PER_SECOND
+    }
+
+    fn learn(&mut self, from: SocketAddr, tag: u64) {
+        let counter = self.counter;
+        let route = self.route(from);
+        if route.tag != Some(tag) {
+            route.tag = Some(tag);
+            route.asked = (counter, counter);
+        }
+    }
+
+    fn note_sent(&mut self, to: SocketAddr, first: u64) {
+        let next = self.counter;
+        let route = self.route(to);
+        if route.asked.0 == route.asked.1 {
+            route.asked.0 = first;
+        }
+        route.asked.1 = next;
+    }
+
+    fn route(&mut self, addr: SocketAddr) -> &mut Route {
+        self.uses += 1;
+        if self.routes.len() >= MAX_ROUTES && !self.routes.contains_key(&addr) {
+            let oldest = self.routes.iter().min_by_key(|(_, route)| route.used_at).map(|(addr, _)| *addr);
+            oldest.map(|addr| self.routes.remove(&addr));
+        }
+        let route = self.routes.entry(addr).or_insert(Route { tag: None, asked: (0, 0), used_at: 0 });
+        route.used_at = self.uses;
+        route
+    }
+
+    fn make_room(&mut self) {
+        if self.senders.len() < MAX_SENDERS {
+            return;
+        }
+        let oldest = self.senders.iter().min_by_key(|(_, sender)| sender.used_at).map(|(id, _)| *id);
+        oldest.map(|id| self.senders.remove(&id));
+        self.tag = random_tag();
+    }
+}
+
+impl Secret {
+    fn new(secret: &[u8], cluster_id: &str) -> Self {
+        let mut id = [0; 4];
+        let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, KEY_ID_SALT).extract(secret);
+        let info: &[&[u8]] = &[INFO, cluster_id.as_bytes()];
+        prk.expand(info, KeyIdLen)
+            .and_then(|okm| okm.fill(&mut id))
+            .expect("4 bytes are far below HKDF's limit");
+        Self { id, secret: secret.to_vec(), cluster_id: cluster_id.to_owned() }
+    }
+
+    /// The key of the sender that drew `salt`.
+    fn key(&self, salt: &Salt) -> LessSafeKey {
+        let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(&self.secret);
+        let info: &[&[u8]] = &[INFO, self.cluster_id.as_bytes()];
+        let okm = prk.expand(info, &AES_256_GCM).expect("32 bytes are far below HKDF's limit");
+        LessSafeKey::new(UnboundKey::from(okm))
+    }
+}
+
+struct KeyIdLen;
+
+impl hkdf::KeyType for KeyIdLen {
+    fn len(&self) -> usize {
+        4
+    }
+}
+
+fn open(key: &LessSafeKey, header: &SealedHeader, datagram: &[u8]) -> Result<Vec<u8>, Reject> {
+    let (head, body) = datagram.split_at_checked(SEALED_BYTES).ok_or(Reject::Damaged)?;
+    let mut body = body.to_vec();
+    let opened = key.open_in_place(nonce(header.counter), Aad::from(head), &mut body);
+    let len = opened.map_err(|_| Reject::Damaged)?.len();
+    body.truncate(len);
+    Ok(body)
+}
+
+fn nonce(counter: u64) -> Nonce {
+    let mut bytes = [0; 12];
+    if let Some(low) = bytes.first_chunk_mut() {
+        *low = counter.to_le_bytes();
+    }
+    Nonce::assume_unique_for_key(bytes)
+}
+
+fn whole(message: u32) -> Place {
+    Place { message, index: 0, count: 1 }
+}
+
+fn random_tag() -> u64 {
+    let mut bytes = [0; 8];
+    fill_random(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+fn fill_random(bytes: &mut [u8]) {
+    SystemRandom::new().fill(bytes).expect("the system has a random source, or nothing is safe");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,391 @@
+//! One run of chitchat: this router's state in it, and what is read of the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chitchat::transport::Transport;
+use chitchat::{
+    Chitchat, ChitchatConfig, ChitchatHandle, ChitchatId, FailureDetectorConfig, Heartbeat, ListenerHandle,
+    NodeState, spawn_chitchat,
+};
+use grapevine_tree::boundary::SCHEME;
+use grapevine_tree::{Millis, RouterId};
+use tokio::sync::Notify;
+
+use crate::carrier::{META_KEY, Meta, RING_PREFIX, VITALS_KEY, from_text};
+use crate::codec::{CodecError, WIRE_VERSION, decode_segment, decode_vitals};
+use crate::config::MeshConfig;
+use crate::counters::{Counters, SegmentReject};
+use crate::fleet::{Fleet, MAX_ROUTERS, News, Router, Standing};
+use crate::outbox::Write;
+use crate::status::PeerStatus;
+
+/// Suspicion at which a silent router counts as dead: 1.5 to 2 s at the default interval.
+const PHI_THRESHOLD: f64 = 8.0;
+
+/// Heartbeat intervals that the failure detector averages.
+const SAMPLING_WINDOW: usize = 1_000;
+
+/// Longest pause between heartbeats that says anything about the next one.
+const MAX_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long chitchat keeps and relays a dead router's state. Longer than a rolling restart, short
+/// enough that hundreds of restarts an hour do not fill the digest.
+const DEAD_NODE_GRACE: Duration = Duration::from_secs(300);
+
+/// Life of tombstones. There are none: nothing is ever deleted.
+const TOMBSTONE_GRACE: Duration = Duration::from_secs(60);
+
+/// A running chitchat.
+pub(crate) struct Session {
+    handle: ChitchatHandle,
+    changed: Arc<Notify>,
+    /// Dropping these would stop the notices.
+    _listeners: [ListenerHandle; 3],
+    name: Arc<str>,
+    namesake: Option<Namesake>,
+    live_addresses: BTreeSet<SocketAddr>,
+    cursors: BTreeMap<ChitchatId, u64>,
+}
+
+/// A state under our own name that is newer than ours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Namesake {
+    pub(crate) generation: u64,
+    pub(crate) addr: SocketAddr,
+    /// It gossiped from our own address: only we can have been that.
+    pub(crate) is_ours: bool,
+    pub(crate) live: bool,
+}
+
+/// What chitchat knows of a router's newest generation.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    generation: u64,
+    addr: SocketAddr,
+    meta: Option<Meta>,
+    admin_url: Option<Arc<str>>,
+    live: bool,
+    pulse: Option<(Heartbeat, u64)>,
+    heard_at: Millis,
+}
+
+/// Texts of one router that changed, copied out under chitchat's lock and decoded after it.
+struct Raw {
+    id: ChitchatId,
+    vitals: Option<String>,
+    slots: Vec<String>,
+}
+
+impl Session {
+    pub(crate) async fn open(
+        config: &MeshConfig,
+        generation: u64,
+        advertised: SocketAddr,
+        mut first: Vec<Write>,
+        transport: &dyn Transport,
+    ) -> anyhow::Result<Self> {
+        let meta = Meta { wire: WIRE_VERSION, scheme: SCHEME, admin_url: config.admin_url.clone() };
+        first.insert(0, (META_KEY.to_owned(), meta.to_text()));
+        let id = ChitchatId::new(config.router_name.as_str(), generation, advertised);
+        let name = id.node_id.clone();
+        let handle = spawn_chitchat(chitchat_config(config, id), first, transport).await?;
+        let changed = Arc::new(Notify::new());
+        let listeners = handle
+            .with_chitchat(|chitchat| {
+                [RING_PREFIX, VITALS_KEY, META_KEY].map(|key| listen(chitchat, key, &changed))
+            })
+            .await;
+        Ok(Self {
+            handle,
+            changed,
+            _listeners: listeners,
+            name,
+            namesake: None,
+            live_addresses: BTreeSet::from([advertised]),
+            cursors: BTreeMap::new(),
+        })
+    }
+
+    /// Resolves when chitchat's task ended, to the reason.
+    pub(crate) fn ended(&self) -> impl Future<Output = String> + use<> {
+        let ended = self.handle.termination_watcher();
+        async move { ended.await.map_or_else(|error| format!("{error:#}"), |()| "no reason given".to_owned()) }
+    }
+
+    /// Resolves when something was changed since the last time.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    pub(crate) async fn close(self) {
+        // It may have ended by itself, which is just as well.
+        let _ = self.handle.shutdown().await;
+    }
+
+    pub(crate) fn advertised(&self) -> SocketAddr {
+        self.handle.chitchat_id().gossip_advertise_addr
+    }
+
+    /// Routers besides this one that are live.
+    pub(crate) fn others(&self) -> usize {
+        self.live_addresses.len().saturating_sub(1)
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        self.others() == 0
+    }
+
+    /// Addresses of live routers, this one included.
+    pub(crate) fn live_addresses(&self) -> &BTreeSet<SocketAddr> {
+        &self.live_addresses
+    }
+
+    pub(crate) fn newer_namesake(&self) -> Option<Namesake> {
+        self.namesake
+    }
+
+    /// Says hello to each of `seeds`.
+    pub(crate) fn dial(&self, seeds: Vec<SocketAddr>) {
+        for seed in seeds {
+            // Fails only when the task has ended, which is noticed elsewhere.
+            let _ = self.handle.gossip(seed);
+        }
+    }
+
+    pub(crate) async fn write(&self, writes: Vec<Write>) {
+        if writes.is_empty() {
+            return;
+        }
+        let chitchat = self.handle.chitchat();
+        let mut chitchat = chitchat.lock().await;
+        let own = chitchat.self_node_state();
+        for (key, value) in writes {
+            own.set(key, value);
+        }
+    }
+
+    /// What changed since the last call, decoded. Brings `peers` up to date.
+    pub(crate) async fn read(
+        &mut self,
+        fleet: &Fleet,
+        peers: &mut BTreeMap<Arc<str>, Peer>,
+        counters: &Counters,
+        now: Millis,
+    ) -> Vec<News> {
+        let raws = {
+            let chitchat = self.handle.chitchat();
+            let mut chitchat = chitchat.lock().await;
+            self.look(&mut chitchat, fleet, peers, now)
+        };
+        raws.into_iter().map(|raw| decode(raw, counters)).collect()
+    }
+
+    /// The part that needs chitchat's lock: no decoding, only copies of what is new.
+    fn look(
+        &mut self,
+        chitchat: &mut Chitchat,
+        fleet: &Fleet,
+        peers: &mut BTreeMap<Arc<str>, Peer>,
+        now: Millis,
+    ) -> Vec<Raw> {
+        let own = chitchat.self_chitchat_id().clone();
+        let live: BTreeSet<ChitchatId> = chitchat.live_nodes().cloned().collect();
+        self.live_addresses = live.iter().map(|id| id.gossip_advertise_addr).collect();
+        self.namesake = None;
+        let newest = newest_generations(chitchat, fleet);
+        let (mut raws, mut outdated) = (Vec::new(), Vec::new());
+        for (id, state) in chitchat.node_states() {
+            if id.node_id == self.name {
+                self.note_namesake(&own, id, live.contains(id));
+            } else if newest.get(&id.node_id) != Some(id) {
+                outdated.push(id.clone());
+            } else if peers.len() < MAX_ROUTERS || peers.contains_key(&id.node_id) {
+                let peer = peers.entry(id.node_id.clone()).or_insert_with(|| Peer::new(id, now));
+                peer.look(id, state, live.contains(id), now);
+                if peer.is_compatible() {
+                    raws.extend(self.take_new(id, state));
+                }
+            }
+        }
+        peers.retain(|name, _| newest.contains_key(name));
+        self.cursors.retain(|id, _| newest.get(&id.node_id) == Some(id));
+        outdated.iter().for_each(|id| forget(chitchat, id));
+        raws
+    }
+
+    fn note_namesake(&mut self, own: &ChitchatId, id: &ChitchatId, live: bool) {
+        let newest = self.namesake.map_or(own.generation_id, |it| it.generation);
+        if id.generation_id > newest {
+            let addr = id.gossip_advertise_addr;
+            let is_ours = addr == own.gossip_advertise_addr;
+            self.namesake = Some(Namesake { generation: id.generation_id, addr, is_ours, live });
+        }
+    }
+
+    /// Copies what changed. A router is read from its vitals on: without them its segments mean nothing.
+    fn take_new(&mut self, id: &ChitchatId, state: &NodeState) -> Option<Raw> {
+        let vitals = state.get_versioned(VITALS_KEY)?;
+        let cursor = self.cursors.entry(id.clone()).or_insert(0);
+        if *cursor == state.max_version() {
+            return None;
+        }
+        // chitchat starts a state over when it lost track; then all of it is new to us as well.
+        let since = if *cursor > state.max_version() { 0 } else { *cursor };
+        *cursor = state.max_version();
+        let slots = state.iter_prefix(RING_PREFIX).filter(|(_, value)| value.version > since);
+        Some(Raw {
+            id: id.clone(),
+            vitals: (vitals.version > since).then(|| vitals.value.clone()),
+            slots: slots.map(|(_, value)| value.value.clone()).collect(),
+        })
+    }
+}
+
+fn chitchat_config(config: &MeshConfig, id: ChitchatId) -> ChitchatConfig {
+    ChitchatConfig {
+        chitchat_id: id,
+        cluster_id: config.cluster_id.clone(),
+        gossip_interval: config.interval,
+        listen_addr: config.listen,
+        // Ours to dial: see `seeds`.
+        seed_nodes: Vec::new(),
+        failure_detector_config: FailureDetectorConfig {
+            phi_threshold: PHI_THRESHOLD,
+            sampling_window_size: SAMPLING_WINDOW,
+            max_interval: MAX_HEARTBEAT_INTERVAL,
+            initial_interval: config.interval,
+            dead_node_grace_period: DEAD_NODE_GRACE,
+        },
+        marked_for_deletion_grace_period: TOMBSTONE_GRACE,
+        catchup_callback: None,
+        extra_liveness_predicate: None,
+    }
+}
+
+/// The callback runs under chitchat's lock, so it only rings.
+fn listen(chitchat: &Chitchat, prefix: &str, changed: &Arc<Notify>) -> ListenerHandle {
+    let changed = changed.clone();
+    chitchat.subscribe_event(prefix, move |_| changed.notify_one())
+}
+
+/// For each name the state that counts: its newest generation, unless a newer one was heard before.
+fn newest_generations(chitchat: &Chitchat, fleet: &Fleet) -> BTreeMap<Arc<str>, ChitchatId> {
+    let mut newest: BTreeMap<Arc<str>, ChitchatId> = BTreeMap::new();
+    for id in chitchat.node_states().keys() {
+        if fleet.standing(&id.node_id, id.generation_id) == Standing::Old {
+            continue;
+        }
+        let best = newest.entry(id.node_id.clone()).or_insert_with(|| id.clone());
+        if best.generation_id < id.generation_id {
+            *best = id.clone();
+        }
+    }
+    newest
+}
+
+/// Empties the state of a generation that is over, keeping its version so that nobody sends it
+/// again. Twenty restarts within chitchat's grace then cost twenty names, not twenty rings.
+fn forget(chitchat: &mut Chitchat, id: &ChitchatId) {
+    let Some(state) = chitchat.node_state(id) else { return };
+    let version = state.max_version();
+    if state.num_key_values() > 0 && state.last_gc_version() < version {
+        chitchat.reset_node_state_if_update(id, std::iter::empty(), version, version);
+    }
+}
+
+impl Peer {
+    fn new(id: &ChitchatId, now: Millis) -> Self {
+        Self {
+            generation: id.generation_id,
+            addr: id.gossip_advertise_addr,
+            meta: None,
+            admin_url: None,
+            live: false,
+            pulse: None,
+            heard_at: now,
+        }
+    }
+
+    fn look(&mut self, id: &ChitchatId, state: &NodeState, live: bool, now: Millis) {
+        if self.generation != id.generation_id {
+            *self = Self::new(id, now);
+        }
+        self.live = live;
+        let pulse = Some((state.heartbeat(), state.max_version()));
+        if self.pulse != pulse {
+            self.pulse = pulse;
+            self.heard_at = now;
+        }
+        let meta = state.get(META_KEY).and_then(Meta::parse);
+        if self.meta != meta {
+            self.admin_url = meta.as_ref().and_then(|meta| meta.admin_url.as_deref()).map(Arc::from);
+            self.meta = meta;
+        }
+    }
+
+    fn is_compatible(&self) -> bool {
+        self.meta.as_ref().is_some_and(|meta| meta.wire == WIRE_VERSION && meta.scheme == SCHEME)
+    }
+
+    pub(crate) fn status(&self, name: &Arc<str>, router: Option<&Router>, now: Millis) -> PeerStatus {
+        PeerStatus {
+            name: name.clone(),
+            id: RouterId::of_name(name),
+            generation: self.generation,
+            gossip_addr: self.addr,
+            admin_url: self.admin_url.clone(),
+            live: self.live,
+            draining: router.is_some_and(|it| it.draining),
+            speaks: self.meta.as_ref().map(|meta| (meta.wire, meta.scheme)),
+            compatible: self.is_compatible(),
+            segments: router.map_or(0, |it| it.segments),
+            missed: router.map_or(0, Router::missed),
+            open: router.map_or(0, Router::open),
+            entries: router.map_or(0, |it| it.entries),
+            lag_ticks: router.map_or(0, |it| it.lag_segments),
+            lag_ms: router.map_or(0, |it| it.lag_ms),
+            heard_ms_ago: now.saturating_sub(self.heard_at),
+        }
+    }
+}
+
+fn decode(raw: Raw, counters: &Counters) -> News {
+    let generation = raw.id.generation_id;
+    let vitals = raw.vitals.and_then(|text| {
+        let vitals = counted(bytes_of(&text).and_then(|bytes| decode_vitals(&bytes)), counters)?;
+        of_generation(vitals.generation == generation, counters).then_some(vitals)
+    });
+    let segment = |text: &String| {
+        let segment = counted(bytes_of(text).and_then(|bytes| decode_segment(&bytes)), counters)?;
+        of_generation(segment.generation == generation, counters).then_some(segment)
+    };
+    let segments = raw.slots.iter().filter_map(segment).collect();
+    News { name: raw.id.node_id, generation, vitals, segments }
+}
+
+fn bytes_of(text: &str) -> Result<Vec<u8>, CodecError> {
+    from_text(text).ok_or(CodecError::Malformed)
+}
+
+fn counted<T>(decoded: Result<T, CodecError>, counters: &Counters) -> Option<T> {
+    let why = match decoded {
+        Ok(value) => return Some(value),
+        Err(CodecError::Version(_)) => SegmentReject::Version,
+        Err(CodecError::Scheme(_)) => SegmentReject::Scheme,
+        Err(CodecError::TooLong(_) | CodecError::Malformed | CodecError::OutOfRange) => {
+            SegmentReject::Malformed
+        }
+    };
+    counters.reject_segment(why);
+    None
+}
+
+fn of_generation(right: bool, counters: &Counters) -> bool {
+    if !right {
+        counters.reject_segment(SegmentReject::Generation);
+    }
+    right
+}

@@ -1,0 +1,91 @@
+//! What the mesh tells of itself: one snapshot a tick, read without asking the actor.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use grapevine_tree::RouterId;
+
+use crate::counters::Traffic;
+use crate::outbox::Tally;
+
+/// The mesh at its last tick.
+#[derive(Clone, Debug, Default)]
+pub struct MeshStatus {
+    /// This router's generation; 0 before gossip first started.
+    pub generation: u64,
+    /// Address that peers are told; `None` before gossip first started.
+    pub advertised: Option<SocketAddr>,
+    /// Gossip is up. Without it the router serves alone, and the mesh keeps trying.
+    pub running: bool,
+    /// Datagrams are sealed.
+    pub sealed: bool,
+    /// Another live router uses this router's name: peers believe only the newer of the two.
+    pub name_conflict: bool,
+    /// The other routers, by name.
+    pub peers: Vec<PeerStatus>,
+    /// Counts since the start of the process.
+    pub totals: MeshTotals,
+}
+
+/// One other router.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its id in entries and loads.
+    pub id: RouterId,
+    /// Its newest generation.
+    pub generation: u64,
+    /// Its gossip address.
+    pub gossip_addr: SocketAddr,
+    /// Where its admin port answers, as it says.
+    pub admin_url: Option<Arc<str>>,
+    /// The failure detector has heard of it lately. A hint: it is wrong for some seconds after any pause.
+    pub live: bool,
+    /// It said that it is going away.
+    pub draining: bool,
+    /// Wire version and hash scheme it speaks; `None` before it said so.
+    pub speaks: Option<(u8, u16)>,
+    /// It speaks what this router speaks. Otherwise nothing of it is read.
+    pub compatible: bool,
+    /// Segments received.
+    pub segments: u64,
+    /// Segments that were overwritten before they came.
+    pub missed: u64,
+    /// Segments that were skipped and may still come.
+    pub open: u64,
+    /// Entries received.
+    pub entries: u64,
+    /// Ticks by which the oldest of the latest segments was late.
+    pub lag_ticks: u64,
+    /// Extra delay of the latest segments over the fastest of the last minute or two, in milliseconds.
+    pub lag_ms: u64,
+    /// Time since its state or heartbeat last moved, in milliseconds.
+    pub heard_ms_ago: u64,
+}
+
+/// Counts since the start of the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MeshTotals {
+    /// Ticks.
+    pub ticks: u64,
+    /// Times that gossip ended and was started again.
+    pub restarts: u64,
+    /// Ticks at which the host had not yet answered the tick before.
+    pub late_collects: u64,
+    /// Segments received from all peers.
+    pub segments_received: u64,
+    /// Entries received from all peers.
+    pub entries_received: u64,
+    /// What was published, and what had to wait.
+    pub published: Tally,
+    /// Datagrams and bytes, and what was rejected.
+    pub traffic: Traffic,
+}
+
+impl MeshStatus {
+    /// Peers that are live, speak what this router speaks and are not going away.
+    pub fn live_peers(&self) -> usize {
+        self.peers.iter().filter(|peer| peer.live && peer.compatible && !peer.draining).count()
+    }
+}
