@@ -2,6 +2,8 @@
 //! to. All else that it supports goes to the OpenTelemetry SDK untouched. What neither supports is
 //! refused by name: a variable that is silently ignored costs somebody an afternoon.
 
+use std::time::Duration;
+
 use reqwest::Url;
 
 use super::mistake::Mistake;
@@ -12,7 +14,14 @@ use super::strings::Strings;
 pub struct TracesConfig {
     /// Where spans are posted as OTLP protobuf, path included.
     pub endpoint: String,
+    /// Limit of one export.
+    pub timeout: Duration,
 }
+
+/// Limit of one export unless said, as the OTLP specification has it.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest limit of one export: a stuck export holds the queue up.
+const MAX_TIMEOUT_MS: u64 = 600_000;
 
 /// Where the generic endpoint takes traces, by the OTLP specification.
 const TRACES_PATH: &str = "v1/traces";
@@ -109,31 +118,44 @@ const PROTOCOL: &str = "only `http/protobuf` is spoken: set it so, and the endpo
 
 /// Whether and where traces go. Nothing is refused when they go nowhere.
 pub(super) fn read(env: &dyn Strings, mistakes: &mut Vec<Mistake>) -> Option<TracesConfig> {
-    let mut get = |name: &str| match env.get(name) {
-        Ok(value) => value.map(|v| v.trim().to_owned()).filter(|v| !v.is_empty()),
-        Err(_) => {
-            mistakes.push(Mistake::new(name, "is not valid UTF-8"));
-            None
-        }
-    };
-    let disabled = get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    let exporter = get("OTEL_TRACES_EXPORTER");
-    let (name, path) = match get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
+    let (name, endpoint) = match get(env, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
         Some(url) => ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url),
         None => {
-            let base = get("OTEL_EXPORTER_OTLP_ENDPOINT")?;
+            let base = get(env, "OTEL_EXPORTER_OTLP_ENDPOINT")?;
             ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("{}/{TRACES_PATH}", base.trim_end_matches('/')))
         }
     };
+    let disabled = get(env, "OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let exporter = get(env, "OTEL_TRACES_EXPORTER");
     if disabled || exporter.as_deref() == Some("none") {
         return None;
     }
     let before = mistakes.len();
     refuse(env, exporter.as_deref(), mistakes);
-    if let Err(problem) = check_endpoint(&path) {
+    if let Err(problem) = check_endpoint(&endpoint) {
         mistakes.push(Mistake::new(name, problem));
     }
-    (mistakes.len() == before).then_some(TracesConfig { endpoint: path })
+    let timeout = timeout(env).unwrap_or_else(|mistake| {
+        mistakes.push(mistake);
+        TIMEOUT
+    });
+    (mistakes.len() == before).then_some(TracesConfig { endpoint, timeout })
+}
+
+/// A variable's value. Empty is unset, by OpenTelemetry's rules; so is what is not UTF-8.
+fn get(env: &dyn Strings, name: &str) -> Option<String> {
+    env.get(name).ok().flatten().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+}
+
+fn timeout(env: &dyn Strings) -> Result<Duration, Mistake> {
+    for name in ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"] {
+        let Some(text) = get(env, name) else { continue };
+        let ms = text.parse().ok().filter(|ms| (1..=MAX_TIMEOUT_MS).contains(ms));
+        return ms.map(Duration::from_millis).ok_or_else(|| {
+            Mistake::new(name, format!("`{text}` is not a number of milliseconds from 1 to {MAX_TIMEOUT_MS}"))
+        });
+    }
+    Ok(TIMEOUT)
 }
 
 fn refuse(env: &dyn Strings, exporter: Option<&str>, mistakes: &mut Vec<Mistake>) {

@@ -64,7 +64,8 @@ impl Amount {
     }
 
     fn show(&self, amount: u64) -> String {
-        let whole = self.units.iter().rev().find(|(_, factor)| amount >= *factor && amount % factor == 0);
+        let whole =
+            self.units.iter().rev().find(|(_, factor)| amount >= *factor && amount.is_multiple_of(*factor));
         match whole {
             Some((unit, factor)) => format!("{}{unit}", amount / factor),
             None => format!("0{}", self.units.first().map_or("", |(unit, _)| unit)),
@@ -121,7 +122,7 @@ impl Kind for InMillis {
 
     fn parse(&self, text: &str) -> Result<u64, String> {
         let micros = self.0.0.parse(text)?;
-        if micros % 1_000 != 0 {
+        if !micros.is_multiple_of(1_000) {
             return Err(format!("`{text}` is not a whole number of milliseconds"));
         }
         Ok(micros / 1_000)

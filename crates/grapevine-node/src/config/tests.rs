@@ -26,10 +26,12 @@ fn mistakes(pairs: &[(&str, &str)]) -> Vec<String> {
 #[test]
 fn replicas_alone_are_enough() {
     let config = parse(&[("PATH", "/bin"), ("OTEL_PROPAGATORS", "b3")]).expect("defaults");
-    let mut expected = Config::default();
-    expected.replicas = vec![ReplicaSpec { name: "a:8000".to_owned(), url: "http://a:8000".to_owned() }];
     assert!(config.router_id.ends_with(":8080"), "{}", config.router_id);
-    expected.router_id.clone_from(&config.router_id);
+    let expected = Config {
+        replicas: vec![ReplicaSpec { name: "a:8000".to_owned(), url: "http://a:8000".to_owned() }],
+        router_id: config.router_id.clone(),
+        ..Config::default()
+    };
     assert_eq!(format!("{config:?}"), format!("{expected:?}"));
 }
 
@@ -391,7 +393,22 @@ fn a_ratio_sampler_needs_its_ratio() {
     }
 }
 
-#[cfg(unix)]
+#[test]
+fn the_exporters_timeout_is_in_milliseconds() {
+    let with = |pairs: &[(&str, &str)]| {
+        let on = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318")];
+        parse(&[&on, pairs].concat()).map(|config| config.traces.map(|traces| traces.timeout.as_millis()))
+    };
+    const ALL: &str = "OTEL_EXPORTER_OTLP_TIMEOUT";
+    assert_eq!(with(&[]), Ok(Some(10_000)));
+    assert_eq!(with(&[(ALL, "1")]), Ok(Some(1)));
+    assert_eq!(with(&[(ALL, "1"), ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "600000")]), Ok(Some(600_000)));
+    for text in ["0", "600001", "10s"] {
+        let problem = format!("{ALL}: `{text}` is not a number of milliseconds from 1 to 600000");
+        assert_eq!(with(&[(ALL, text)]), Err(vec![problem]));
+    }
+}
+
 #[test]
 fn values_that_are_not_text_are_refused() {
     struct Broken;

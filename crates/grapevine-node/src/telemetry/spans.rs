@@ -1,0 +1,338 @@
+//! The three spans of a request, as plain objects: hold them as long as what they measure, and drop
+//! them to end them. With export off each is a null pointer and every method returns at once.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use grapevine_route::Decision;
+use grapevine_tree::{Api, Teacher};
+use http::{HeaderMap, Method, StatusCode, Uri, Version};
+use opentelemetry::trace::{Span as _, SpanBuilder, SpanKind, Status, TraceContextExt, Tracer as _};
+use opentelemetry::{Context, KeyValue, Value};
+use opentelemetry_sdk::trace::{SdkTracer, Span};
+
+use super::export::{Counts, SpanCounts};
+use super::w3c;
+
+/// Longest path that is recorded, bytes.
+const MAX_PATH: usize = 256;
+
+/// Makes spans, or nothing when export is off.
+#[derive(Clone)]
+pub struct Tracer(Option<Arc<On>>);
+
+struct On {
+    tracer: SdkTracer,
+    counts: Arc<Counts>,
+}
+
+/// What is known of a request when it arrives.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerRequest<'a> {
+    /// Its method.
+    pub method: &'a Method,
+    /// Its URI.
+    pub uri: &'a Uri,
+    /// Its protocol version.
+    pub version: Version,
+    /// The path when it is one of those that the router knows: a name of few values.
+    pub route: Option<&'static str>,
+    /// Its headers, with the client's trace context.
+    pub headers: &'a HeaderMap,
+}
+
+/// One try to have a request answered by an engine.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineCall<'a> {
+    /// Layout of the request.
+    pub api: Api,
+    /// Method, for requests that are no generation.
+    pub method: &'a Method,
+    /// The model that was asked for.
+    pub model: Option<&'a str>,
+    /// It asks for a stream.
+    pub stream: bool,
+    /// Name of the replica.
+    pub replica: &'a str,
+    /// Base URL of the replica.
+    pub url: &'a str,
+}
+
+impl fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Tracer(on)" } else { "Tracer(off)" })
+    }
+}
+
+impl Tracer {
+    /// Makes nothing.
+    pub const fn off() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn on(tracer: SdkTracer, counts: Arc<Counts>) -> Self {
+        Self(Some(Arc::new(On { tracer, counts })))
+    }
+
+    /// What became of the spans; `None` when export is off.
+    pub fn counts(&self) -> Option<SpanCounts> {
+        self.0.as_ref().map(|on| on.counts.read())
+    }
+
+    /// Starts the span of a request: a child of the client's, when it sent one.
+    pub fn server(&self, request: &ServerRequest<'_>) -> ServerSpan {
+        let Some(on) = &self.0 else { return ServerSpan(None) };
+        let method = known_method(request.method);
+        let name = match request.route {
+            Some(route) => format!("{method} {route}").into(),
+            None => Cow::Borrowed(method),
+        };
+        let parent = w3c::parent(request.headers);
+        let mut span = Live::start(on, name, SpanKind::Server, &parent);
+        span.record(|span| {
+            span.set_attribute(KeyValue::new("http.request.method", method));
+            span.set_attribute(KeyValue::new("url.scheme", "http"));
+            span.set_attribute(KeyValue::new("url.path", shortened(request.uri.path())));
+            span.set_attribute(KeyValue::new("network.protocol.version", version_name(request.version)));
+            if let Some(route) = request.route {
+                span.set_attribute(KeyValue::new("http.route", route));
+            }
+        });
+        ServerSpan(Some(span))
+    }
+}
+
+/// A request, from its arrival to the last byte of its answer.
+pub struct ServerSpan(Option<Box<Live>>);
+
+impl ServerSpan {
+    /// Starts the span of choosing a replica.
+    pub fn route(&self) -> RouteSpan {
+        RouteSpan(self.0.as_ref().map(|parent| parent.child("route".into(), SpanKind::Internal)))
+    }
+
+    /// Starts the span of a try on an engine. Drop it before this one.
+    pub fn engine(&self, call: &EngineCall<'_>) -> EngineSpan {
+        let Some(parent) = &self.0 else { return EngineSpan(None) };
+        let operation = operation_name(call.api);
+        let method = known_method(call.method);
+        let name = match (operation, call.model) {
+            (Some(operation), Some(model)) => format!("{operation} {model}").into(),
+            (operation, _) => Cow::Borrowed(operation.unwrap_or(method)),
+        };
+        let mut span = parent.child(name, SpanKind::Client);
+        span.record(|span| describe(span, call, operation, method));
+        EngineSpan(Some(span))
+    }
+
+    /// The status that the client is sent.
+    pub fn status(&mut self, status: StatusCode) {
+        let Some(span) = &mut self.0 else { return };
+        // What the client did wrong is not this server's error.
+        span.status(status, status.is_server_error());
+    }
+
+    /// It ended badly; `kind` is a name of few values. Of several errors the first counts.
+    pub fn fail(&mut self, kind: &'static str) {
+        if let Some(span) = &mut self.0 {
+            span.fail(kind.into());
+        }
+    }
+
+    /// The trace's id, to find it from a log line.
+    pub fn trace_id(&self) -> Option<String> {
+        self.0.as_ref().map(|span| span.span.span_context().trace_id().to_string())
+    }
+}
+
+/// Choosing a replica.
+pub struct RouteSpan(Option<Box<Live>>);
+
+impl RouteSpan {
+    /// Records what was decided, for the replica called `replica`, and ends the span.
+    pub fn decided(mut self, decision: &Decision, replica: &str) {
+        let Some(span) = &mut self.0 else { return };
+        span.record(|span| {
+            span.set_attribute(KeyValue::new("grapevine.replica", replica.to_owned()));
+            span.set_attribute(KeyValue::new("grapevine.reason", decision.reason.name()));
+            let mut number =
+                |name: &'static str, n: u32| span.set_attribute(KeyValue::new(name, i64::from(n)));
+            number("grapevine.prompt_tokens", decision.prompt_tokens);
+            number("grapevine.matched_tokens", decision.matched_tokens);
+            number("grapevine.best_matched_tokens", decision.best_matched_tokens);
+            number("grapevine.tied", decision.tied);
+            if let Some(teacher) = decision.teacher {
+                let teacher: Value = match teacher {
+                    Teacher::Own => "own".into(),
+                    Teacher::Peer(router) => format!("{router:?}").into(),
+                };
+                span.set_attribute(KeyValue::new("grapevine.teacher", teacher));
+            }
+            if let Some(guarded) = decision.guarded {
+                span.set_attribute(KeyValue::new("grapevine.guarded", format!("{guarded:?}")));
+            }
+        });
+    }
+
+    /// Nothing could be decided; `kind` is a name of few values. Ends the span.
+    pub fn fail(mut self, kind: &'static str) {
+        if let Some(span) = &mut self.0 {
+            span.fail(kind.into());
+        }
+    }
+}
+
+/// One try on an engine, from the call to the end of its body.
+pub struct EngineSpan(Option<Box<Live>>);
+
+impl EngineSpan {
+    /// Makes this span the parent of what the engine does. With export off the client's headers,
+    /// which `headers` has by now, stay as they are.
+    pub fn inject(&self, headers: &mut HeaderMap) {
+        if let Some(span) = &self.0 {
+            w3c::inject(span.span.span_context(), headers);
+        }
+    }
+
+    /// The engine's status.
+    pub fn status(&mut self, status: StatusCode) {
+        let Some(span) = &mut self.0 else { return };
+        span.status(status, status.is_client_error() || status.is_server_error());
+    }
+
+    /// The first byte of the body is here.
+    pub fn first_byte(&mut self) {
+        let Some(span) = &mut self.0 else { return };
+        let seconds = span.started.elapsed().as_secs_f64();
+        span.record(|span| {
+            span.set_attribute(KeyValue::new("gen_ai.response.time_to_first_chunk", seconds));
+        });
+    }
+
+    /// What the engine says it used, in tokens.
+    pub fn usage(&mut self, input: Option<u64>, output: Option<u64>, cached: Option<u64>) {
+        let Some(span) = &mut self.0 else { return };
+        span.record(|span| {
+            for (name, tokens) in [
+                ("gen_ai.usage.input_tokens", input),
+                ("gen_ai.usage.output_tokens", output),
+                ("gen_ai.usage.cache_read.input_tokens", cached),
+            ] {
+                if let Some(tokens) = tokens {
+                    let tokens = i64::try_from(tokens).unwrap_or(i64::MAX);
+                    span.set_attribute(KeyValue::new(name, tokens));
+                }
+            }
+        });
+    }
+
+    /// It ended badly; `kind` is a name of few values. Of several errors the first counts.
+    pub fn fail(&mut self, kind: &'static str) {
+        if let Some(span) = &mut self.0 {
+            span.fail(kind.into());
+        }
+    }
+}
+
+/// A span that was started. Dropping it ends it.
+struct Live {
+    span: Span,
+    on: Arc<On>,
+    started: Instant,
+    failed: bool,
+}
+
+impl Live {
+    fn start(on: &Arc<On>, name: Cow<'static, str>, kind: SpanKind, parent: &Context) -> Box<Self> {
+        let builder = SpanBuilder::from_name(name).with_kind(kind);
+        let span = on.tracer.build_with_context(builder, parent);
+        Box::new(Self { span, on: Arc::clone(on), started: Instant::now(), failed: false })
+    }
+
+    fn child(&self, name: Cow<'static, str>, kind: SpanKind) -> Box<Self> {
+        let parent = Context::new().with_remote_span_context(self.span.span_context().clone());
+        Self::start(&self.on, name, kind, &parent)
+    }
+
+    /// Not called for a span that was not sampled: no attribute is made in vain.
+    fn record(&mut self, attributes: impl FnOnce(&mut Span)) {
+        if self.span.is_recording() {
+            attributes(&mut self.span);
+        }
+    }
+
+    fn status(&mut self, status: StatusCode, is_error: bool) {
+        self.record(|span| {
+            span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
+        });
+        if is_error {
+            self.fail(status.as_str().to_owned().into());
+        }
+    }
+
+    fn fail(&mut self, kind: Value) {
+        if std::mem::replace(&mut self.failed, true) {
+            return;
+        }
+        self.record(|span| {
+            span.set_attribute(KeyValue::new("error.type", kind));
+            span.set_status(Status::error(""));
+        });
+    }
+}
+
+fn describe(span: &mut Span, call: &EngineCall<'_>, operation: Option<&'static str>, method: &'static str) {
+    span.set_attribute(KeyValue::new("http.request.method", method));
+    span.set_attribute(KeyValue::new("grapevine.replica", call.replica.to_owned()));
+    let base: Uri = call.url.parse().unwrap_or_default();
+    if let Some(host) = base.host() {
+        span.set_attribute(KeyValue::new("server.address", host.to_owned()));
+    }
+    let usual = if base.scheme_str() == Some("https") { 443 } else { 80 };
+    span.set_attribute(KeyValue::new("server.port", i64::from(base.port_u16().unwrap_or(usual))));
+    let Some(operation) = operation else { return };
+    span.set_attribute(KeyValue::new("gen_ai.operation.name", operation));
+    // Names the format that is spoken; the conventions have no name for the engines.
+    span.set_attribute(KeyValue::new("gen_ai.provider.name", "openai"));
+    span.set_attribute(KeyValue::new("gen_ai.request.stream", call.stream));
+    if let Some(model) = call.model {
+        span.set_attribute(KeyValue::new("gen_ai.request.model", model.to_owned()));
+    }
+}
+
+/// GenAI name of what is asked for; `None` for what is no generation.
+fn operation_name(api: Api) -> Option<&'static str> {
+    match api {
+        Api::Chat | Api::Responses | Api::Messages => Some("chat"),
+        Api::Completions | Api::Generate => Some("text_completion"),
+        Api::Other => None,
+    }
+}
+
+/// The method's name, or `HTTP` for one that a client made up.
+fn known_method(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        Method::HEAD => "HEAD",
+        Method::OPTIONS => "OPTIONS",
+        Method::PATCH => "PATCH",
+        _ => "HTTP",
+    }
+}
+
+fn version_name(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_2 => "2",
+        Version::HTTP_10 => "1.0",
+        _ => "1.1",
+    }
+}
+
+fn shortened(path: &str) -> String {
+    path.get(..path.floor_char_boundary(MAX_PATH)).unwrap_or(path).to_owned()
+}
