@@ -6,7 +6,7 @@
 //! allows and a little more (raw control characters in strings, odd numbers): it decides about
 //! routing, never about validity, which is the engine's to judge.
 
-use memchr::memchr2;
+use memchr::memchr;
 
 /// Deepest nesting that is followed. Real requests stay below 20 (tool schemas).
 const MAX_NESTING: usize = 128;
@@ -27,8 +27,6 @@ pub enum Kind {
     Array,
     /// A string; the range excludes the quotes.
     String,
-    /// A string with at least one backslash in it.
-    EscapedString,
     /// A number, `true`, `false` or `null`.
     Scalar,
 }
@@ -146,19 +144,19 @@ impl Scanner<'_, '_> {
     fn string(&mut self) -> Result<(), Malformed> {
         let start = self.at + 1;
         let mut at = start;
-        let mut kind = Kind::String;
         loop {
-            let rest = self.body.get(at..).ok_or(Malformed)?;
-            let hit = memchr2(b'"', b'\\', rest).ok_or(Malformed)?;
-            at += hit;
-            if self.body.get(at) == Some(&b'"') {
+            at += memchr(b'"', self.body.get(at..).ok_or(Malformed)?).ok_or(Malformed)?;
+            // Quotes are rarer than backslashes (every line break is one): look for those only and
+            // then back. An even run of backslashes escapes itself.
+            let text = self.body.get(start..at).ok_or(Malformed)?;
+            let backslashes = text.iter().rev().take_while(|&&c| c == b'\\').count();
+            if backslashes % 2 == 0 {
                 break;
             }
-            kind = Kind::EscapedString;
-            at += 2;
+            at += 1;
         }
         self.at = at + 1;
-        self.push(kind, start, at)
+        self.push(Kind::String, start, at)
     }
 
     fn scalar(&mut self) -> Result<(), Malformed> {
@@ -218,15 +216,18 @@ impl<'a> Value<'a> {
 
     /// Whether it is a string.
     pub fn is_string(&self) -> bool {
-        matches!(self.kind(), Kind::String | Kind::EscapedString)
+        self.kind() == Kind::String
     }
 
     /// Appends a string's text to `out`, escapes resolved.
     pub fn text_into(&self, out: &mut Vec<u8>) {
-        match self.kind() {
-            Kind::EscapedString => unescape(self.raw(), out),
-            _ => out.extend_from_slice(self.raw()),
-        }
+        unescape(self.raw(), out);
+    }
+
+    /// The same of a string's first `bytes` bytes as written.
+    pub fn text_prefix_into(&self, bytes: usize, out: &mut Vec<u8>) {
+        let raw = self.raw();
+        unescape(raw.get(..bytes).unwrap_or(raw), out);
     }
 
     /// Whether it is a string that reads `text` (`text` without characters that need escapes).
@@ -276,7 +277,7 @@ impl<'a> Value<'a> {
 /// Resolves JSON escapes. A lone surrogate becomes its three bytes of generalised UTF-8, an unknown
 /// escape stays as written: equal input gives equal output, and nothing fails.
 fn unescape(mut raw: &[u8], out: &mut Vec<u8>) {
-    while let Some(at) = memchr::memchr(b'\\', raw) {
+    while let Some(at) = memchr(b'\\', raw) {
         let (plain, rest) = raw.split_at(at);
         out.extend_from_slice(plain);
         let (used, simple) = match rest.get(1) {

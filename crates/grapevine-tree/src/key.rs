@@ -223,13 +223,17 @@ impl Canon {
     }
 
     fn push_text(&mut self, value: Value<'_>) {
-        if value.kind() != Kind::EscapedString {
-            return self.push(value.raw());
+        let raw = value.raw();
+        let (before, room) = (self.text.len(), MAX_BYTES - self.text.len());
+        if raw.len() <= room {
+            value.text_into(&mut self.text);
+            self.total += (self.text.len() - before) as u64;
+        } else {
+            // Past the limit only the length counts. An escape is at most six times its text.
+            value.text_prefix_into(room * 6, &mut self.text);
+            self.text.truncate(MAX_BYTES);
+            self.total += raw.len() as u64;
         }
-        let before = self.text.len();
-        value.text_into(&mut self.text);
-        self.total += (self.text.len() - before) as u64;
-        self.text.truncate(MAX_BYTES);
     }
 
     fn push_digest(&mut self, data: &[u8], length: usize) {
@@ -459,10 +463,10 @@ fn write_compact(out: &mut Canon, value: Value<'_>, max_inline: usize) {
             out.push(b"]");
         }
         Kind::Scalar => out.push(value.raw()),
-        Kind::String | Kind::EscapedString if value.raw().len() > max_inline => {
+        Kind::String if value.raw().len() > max_inline => {
             out.push_digest(value.raw(), MEDIA_BYTES);
         }
-        Kind::String | Kind::EscapedString => {
+        Kind::String => {
             out.push(b"\"");
             out.push_text(value);
             out.push(b"\"");
