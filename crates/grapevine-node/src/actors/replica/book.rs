@@ -1,0 +1,253 @@
+//! The replica actor's state machine: no I/O, time and seed are arguments.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use grapevine_mesh::ReplicaEpoch;
+use grapevine_tree::{Millis, ReplicaId};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::PeerReport;
+use super::peers::Peers;
+use crate::replica::health::{Probe, Standing};
+use crate::replica::{Replica, SharedReplicas};
+
+/// Half-life of the intake that the spread vote compares, ms.
+const INTAKE_HALF_LIFE_MS: u64 = 60_000;
+
+/// Between two probes of a replica that is not up, ms: one small request a second finds its return
+/// soon.
+const REPROBE_MS: Millis = 1_000;
+
+/// What the actor must do for the book.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Effects {
+    /// Replicas whose cache is gone.
+    pub(super) forget: Vec<ReplicaId>,
+    /// Tokens that peers newly sent.
+    pub(super) growth: Vec<(ReplicaId, u64)>,
+}
+
+/// Everything the actor knows beyond the snapshot.
+pub(super) struct Book {
+    replicas: SharedReplicas,
+    peers: Peers,
+    watch: BTreeMap<ReplicaId, Watch>,
+    interval_ms: Millis,
+    ticked_at: Millis,
+    rng: SmallRng,
+}
+
+#[derive(Debug, Default)]
+struct Watch {
+    next_probe: Millis,
+    probed_at: Millis,
+    probing: bool,
+    /// Its epoch when its port was first seen closed: if a peer raised it since, the restart is
+    /// already counted.
+    epoch_when_refused: Option<u32>,
+}
+
+impl Book {
+    pub(super) fn new(replicas: SharedReplicas, interval: Duration, seed: u64) -> Self {
+        Self {
+            replicas,
+            peers: Peers::default(),
+            watch: BTreeMap::new(),
+            interval_ms: interval.as_millis().max(1) as Millis,
+            ticked_at: 0,
+            rng: SmallRng::seed_from_u64(seed),
+        }
+    }
+
+    /// Takes in what a peer said.
+    pub(super) fn report(&mut self, report: PeerReport, now: Millis, effects: &mut Effects) {
+        let set = self.replicas.load();
+        for ReplicaEpoch { replica, epoch } in report.epochs {
+            let Some(known) = set.get(replica) else { continue };
+            if known.epoch.fetch_max(epoch, Relaxed) < epoch {
+                effects.forget.push(replica);
+            }
+        }
+        let known = |id| set.get(id).is_some();
+        let loads = report.loads.as_deref();
+        let growth = self.peers.report(report.origin, report.restarted, loads, known, now);
+        for (id, tokens) in &growth {
+            if let Some(replica) = set.get(*id) {
+                replica.load.add_peer_intake(*tokens);
+            }
+        }
+        effects.growth.extend(growth);
+    }
+
+    /// Decay, peers' ages, restarts.
+    pub(super) fn tick(&mut self, now: Millis, effects: &mut Effects) {
+        let elapsed = now.saturating_sub(std::mem::replace(&mut self.ticked_at, now));
+        let set = self.replicas.load_full();
+        for replica in &set.replicas {
+            replica.load.decay_intake(elapsed, INTAKE_HALF_LIFE_MS);
+            replica.load.set_peers(self.peers.on(replica.id, now));
+            if self.restarted(replica) {
+                effects.forget.push(replica.id);
+            }
+        }
+        self.peers.prune(now);
+    }
+
+    /// Notices a restart and counts it once in the fleet.
+    fn restarted(&mut self, replica: &Replica) -> bool {
+        let watch = self.watch.entry(replica.id).or_default();
+        let epoch = replica.epoch.load(Relaxed);
+        if replica.health.is_refused() {
+            watch.epoch_when_refused.get_or_insert(epoch);
+        }
+        if !replica.health.take_restarted() {
+            return false;
+        }
+        if watch.epoch_when_refused.take().is_some_and(|before| before < epoch) {
+            return false;
+        }
+        replica.epoch.store(epoch.saturating_add(1), Relaxed);
+        tracing::info!(replica = replica.name, epoch = epoch + 1, "replica restarted; its credit is dropped");
+        true
+    }
+
+    /// Replicas to probe now. Own traffic that was answered lately is the better probe.
+    pub(super) fn due_probes(&mut self, now: Millis) -> Vec<Arc<Replica>> {
+        let mut due = Vec::new();
+        let set = self.replicas.load_full();
+        for replica in &set.replicas {
+            let interval = self.probe_interval(replica, now);
+            let watch = self.watch.entry(replica.id).or_default();
+            if watch.probing || now < watch.next_probe.min(watch.probed_at + interval) {
+                continue;
+            }
+            watch.probed_at = now;
+            watch.next_probe = now + (interval as f32 * self.rng.random_range(0.8..1.0)) as Millis;
+            let served = replica.health.last_served().is_some_and(|at| now.saturating_sub(at) < interval);
+            if !served || replica.health.standing(now) != Standing::Good {
+                watch.probing = true;
+                due.push(Arc::clone(replica));
+            }
+        }
+        due
+    }
+
+    fn probe_interval(&self, replica: &Replica, now: Millis) -> Millis {
+        let well = replica.health.standing(now) == Standing::Good && !replica.health.is_refused();
+        if well { self.interval_ms } else { self.interval_ms.min(REPROBE_MS) }
+    }
+
+    /// Takes in a probe's result.
+    pub(super) fn probed(&mut self, id: ReplicaId, found: Probe, now: Millis) {
+        let watch = self.watch.entry(id).or_default();
+        watch.probing = false;
+        let set = self.replicas.load();
+        let Some(replica) = set.get(id) else { return };
+        let served_meanwhile = replica.health.last_served().is_some_and(|at| at >= watch.probed_at);
+        if !replica.health.probed(found, served_meanwhile) {
+            return;
+        }
+        let standing = replica.health.standing(now);
+        if found == Probe::Alive {
+            tracing::info!(replica = replica.name, "replica is up");
+        } else {
+            tracing::warn!(replica = replica.name, standing = standing.name(), "replica is down");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arc_swap::ArcSwap;
+    use grapevine_mesh::LoadReport;
+    use grapevine_tree::RouterId;
+
+    use super::*;
+    use crate::config::ReplicaSpec;
+    use crate::replica::ReplicaSet;
+
+    fn book() -> (Book, Arc<Replica>) {
+        let spec = ReplicaSpec { name: "a".into(), url: "http://127.0.0.1:1".into() };
+        let set = ReplicaSet::from_specs(&[spec]).unwrap();
+        let replica = Arc::clone(&set.replicas[0]);
+        let shared = Arc::new(ArcSwap::from_pointee(set));
+        (Book::new(shared, Duration::from_secs(5), 7), replica)
+    }
+
+    fn epochs(replica: ReplicaId, epoch: u32) -> PeerReport {
+        let epochs = vec![ReplicaEpoch { replica, epoch }];
+        PeerReport { origin: RouterId(1), restarted: false, loads: None, epochs }
+    }
+
+    #[test]
+    fn a87_a_restart_drops_the_credit_once() {
+        let (mut book, replica) = book();
+        let mut effects = Effects::default();
+        replica.health.connect_failed(0, true, 0.5);
+        book.tick(100, &mut effects);
+        replica.health.served(150);
+        book.tick(200, &mut effects);
+        book.tick(300, &mut effects);
+        assert_eq!(effects.forget, [replica.id]);
+        assert_eq!(replica.epoch.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn a_restart_that_a_peer_already_counted_is_not_counted_again() {
+        let (mut book, replica) = book();
+        let mut effects = Effects::default();
+        replica.health.connect_failed(0, true, 0.5);
+        book.tick(100, &mut effects);
+        book.report(epochs(replica.id, 1), 120, &mut effects);
+        replica.health.served(150);
+        book.tick(200, &mut effects);
+        assert_eq!(effects.forget, [replica.id], "once, when the peer said so");
+        assert_eq!(replica.epoch.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn the_largest_epoch_wins() {
+        let (mut book, replica) = book();
+        let mut effects = Effects::default();
+        for epoch in [3, 2, 3] {
+            book.report(epochs(replica.id, epoch), 0, &mut effects);
+        }
+        assert_eq!(effects.forget, [replica.id]);
+        assert_eq!(replica.epoch.load(Relaxed), 3);
+    }
+
+    #[test]
+    fn peers_load_and_intake_reach_the_replica() {
+        let (mut book, replica) = book();
+        let mut effects = Effects::default();
+        let load = LoadReport { replica: replica.id, inflight: 3, queued_tokens: 40, new_tokens: 500 };
+        let report =
+            PeerReport { origin: RouterId(1), restarted: true, loads: Some(vec![load]), epochs: Vec::new() };
+        book.report(report, 0, &mut effects);
+        assert_eq!(effects.growth, [(replica.id, 500)]);
+        book.tick(100, &mut effects);
+        let view = replica.load.view();
+        assert_eq!((view.inflight, view.queued_tokens), (3.0, 40.0));
+        assert!(view.intake_tokens > 490.0);
+        book.tick(60_000, &mut effects);
+        assert_eq!(replica.load.view().inflight, 0.0, "too old to count");
+    }
+
+    #[test]
+    fn a_replica_is_probed_in_its_interval_and_sooner_when_it_is_not_well() {
+        let (mut book, replica) = book();
+        assert_eq!(book.due_probes(0).len(), 1, "at once");
+        assert_eq!(book.due_probes(20_000).len(), 0, "one at a time");
+        book.probed(replica.id, Probe::Alive, 20_000);
+        assert_eq!(book.due_probes(25_600).len(), 1);
+        book.probed(replica.id, Probe::Alive, 25_600);
+        replica.health.served(31_000);
+        assert_eq!(book.due_probes(31_200).len(), 0, "own traffic is the better probe");
+        replica.health.connect_failed(31_300, true, 0.5);
+        assert_eq!(book.due_probes(32_300).len(), 1, "a refused port is asked again soon");
+    }
+}

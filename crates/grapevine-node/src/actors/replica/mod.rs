@@ -1,0 +1,171 @@
+//! The replica actor: owns the set of replicas, their health verdicts and epochs, and what peers
+//! said of their load.
+//!
+//! ```text
+//! mesh host -- tell report --> +--------------+ --> ReplicaSet snapshot (request actors read it)
+//! probes ----- results ------> | ReplicaActor | --> must forget, tell peer_tokens (tree actor)
+//! tick ----------------------> +--------------+
+//! ```
+//!
+//! Request actors write load and passive health straight into the snapshot's atomics; this actor
+//! turns them into verdicts, epochs and decay a few times a second.
+
+mod book;
+mod peers;
+mod probe;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use grapevine_mesh::{LoadReport, ReplicaEpoch};
+use grapevine_tree::{ReplicaId, RouterId};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::mailbox::{Gauges, Mailbox, MailboxView};
+use super::tree::TreeHandle;
+use crate::clock::Clock;
+use crate::replica::SharedReplicas;
+use crate::replica::health::Probe;
+use book::{Book, Effects};
+
+/// Reports that may wait: a few ticks of a fleet of hundreds.
+const MAILBOX: usize = 1_024;
+
+/// Messages taken at one wake-up.
+const BURST: usize = 64;
+
+/// Time between two refreshes. Peers' load is worth having only while it is at most 0.25 s old.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How replicas are probed.
+#[derive(Clone, Debug)]
+pub struct ProbeConfig {
+    /// Time between two probes of a healthy replica.
+    pub interval: Duration,
+    /// Limit of one probe.
+    pub timeout: Duration,
+    /// Asks the replicas.
+    pub client: reqwest::Client,
+}
+
+/// Speaks to the replica actor.
+#[derive(Clone, Debug)]
+pub struct ReplicaHandle {
+    mailbox: Mailbox<Msg>,
+    replicas: SharedReplicas,
+}
+
+/// What one peer said of the replicas.
+#[derive(Clone, Debug)]
+pub struct PeerReport {
+    /// Who said it.
+    pub origin: RouterId,
+    /// Its token counts start again from 0.
+    pub restarted: bool,
+    /// Its whole load now, if it said.
+    pub loads: Option<Vec<LoadReport>>,
+    /// Epochs it knows.
+    pub epochs: Vec<ReplicaEpoch>,
+}
+
+impl ReplicaHandle {
+    /// Tell: what a peer said.
+    pub fn report(&self, report: PeerReport) {
+        self.mailbox.try_send(Msg::Report(report));
+    }
+
+    /// The current set.
+    pub fn replicas(&self) -> &SharedReplicas {
+        &self.replicas
+    }
+
+    /// The mailbox's figures.
+    pub fn mailbox(&self) -> MailboxView {
+        self.mailbox.view()
+    }
+}
+
+#[derive(Debug)]
+enum Msg {
+    Report(PeerReport),
+}
+
+struct ReplicaActor {
+    book: Book,
+    probes: JoinSet<(ReplicaId, Probe)>,
+    config: ProbeConfig,
+    tree: TreeHandle,
+    clock: Clock,
+    gauges: Arc<Gauges>,
+}
+
+/// Starts the actor. It ends when every handle is gone.
+pub fn spawn(
+    replicas: SharedReplicas,
+    config: ProbeConfig,
+    tree: TreeHandle,
+    clock: Clock,
+    seed: u64,
+) -> (ReplicaHandle, JoinHandle<()>) {
+    let (mailbox, inbox, gauges) = Mailbox::new(MAILBOX);
+    let book = Book::new(Arc::clone(&replicas), config.interval, seed);
+    let actor = ReplicaActor { book, probes: JoinSet::new(), config, tree, clock, gauges };
+    (ReplicaHandle { mailbox, replicas }, tokio::spawn(actor.run(inbox)))
+}
+
+impl ReplicaActor {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Msg>) {
+        let mut burst = Vec::with_capacity(BURST);
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let effects = tokio::select! {
+                received = inbox.recv_many(&mut burst, BURST) => match received {
+                    0 => return,
+                    _ => self.on_messages(&mut burst),
+                },
+                Some(Ok((id, found))) = self.probes.join_next() => {
+                    self.book.probed(id, found, self.clock.now());
+                    Effects::default()
+                }
+                _ = tick.tick() => self.on_tick(),
+            };
+            self.carry_out(effects).await;
+        }
+    }
+
+    fn on_messages(&mut self, burst: &mut Vec<Msg>) -> Effects {
+        let began = Instant::now();
+        let (now, count) = (self.clock.now(), burst.len() as u64);
+        let mut effects = Effects::default();
+        for Msg::Report(report) in burst.drain(..) {
+            self.book.report(report, now, &mut effects);
+        }
+        self.gauges.progress(now, count, began.elapsed());
+        effects
+    }
+
+    fn on_tick(&mut self) -> Effects {
+        let began = Instant::now();
+        let now = self.clock.now();
+        for replica in self.book.due_probes(now) {
+            self.probes.spawn(probe::probe(self.config.client.clone(), replica, self.config.timeout));
+        }
+        let mut effects = Effects::default();
+        self.book.tick(now, &mut effects);
+        self.gauges.progress(now, 0, began.elapsed());
+        effects
+    }
+
+    /// The tree never waits for this actor, so waiting for room in its mailbox cannot deadlock.
+    async fn carry_out(&self, effects: Effects) {
+        for replica in effects.forget {
+            self.tree.forget(replica).await;
+        }
+        if !effects.growth.is_empty() {
+            self.tree.peer_tokens(effects.growth);
+        }
+    }
+}

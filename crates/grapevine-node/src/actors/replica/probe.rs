@@ -1,0 +1,41 @@
+//! One health probe.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use grapevine_tree::ReplicaId;
+use http::StatusCode;
+
+use crate::proxy::failure::refused;
+use crate::replica::Replica;
+use crate::replica::health::Probe;
+
+/// Every engine answers here; one that does not know the path answers 404, which is alive too.
+const PATH: &str = "/health";
+
+/// Asks `replica` whether it lives.
+pub(super) async fn probe(
+    client: reqwest::Client,
+    replica: Arc<Replica>,
+    limit: Duration,
+) -> (ReplicaId, Probe) {
+    let asked = client.get(format!("{}{PATH}", replica.url)).send();
+    let found = match tokio::time::timeout(limit, asked).await {
+        Err(_) => Probe::Silent,
+        Ok(Err(error)) if refused(&error) => Probe::Refused,
+        Ok(Err(_)) => Probe::Silent,
+        Ok(Ok(response)) => judge(&replica, response.status()),
+    };
+    (replica.id, found)
+}
+
+fn judge(replica: &Replica, status: StatusCode) -> Probe {
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        tracing::warn!(replica = replica.name, %status, "health endpoint asks for credentials");
+    }
+    if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
+        Probe::NotReady
+    } else {
+        Probe::Alive
+    }
+}

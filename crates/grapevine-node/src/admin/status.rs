@@ -1,0 +1,182 @@
+//! The JSON of `/api/v1/status`, for people and for the command line's live view.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything a router says of itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Who it is.
+    pub router: RouterStatus,
+    /// The other routers.
+    pub peers: Vec<PeerStatus>,
+    /// The engine replicas.
+    pub replicas: Vec<ReplicaStatus>,
+    /// The prefix tree.
+    pub tree: TreeStatus,
+    /// Requests in this router now.
+    pub inflight: usize,
+    /// Requests ended since the start, by outcome.
+    pub requests: BTreeMap<String, u64>,
+    /// Replicas chosen since the start, by reason.
+    pub decisions: BTreeMap<String, u64>,
+    /// Prefixes looked up in the tree.
+    pub lookups: u64,
+    /// Requests placed where a part of their prompt is believed cached.
+    pub hits: u64,
+    /// Token totals.
+    pub tokens: TokenStatus,
+    /// Gossip totals.
+    pub gossip: GossipStatus,
+    /// The actors' mailboxes.
+    pub mailboxes: BTreeMap<String, MailboxStatus>,
+}
+
+/// Who a router is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RouterStatus {
+    /// Its name.
+    pub id: String,
+    /// Its version.
+    pub version: String,
+    /// Seconds since its start.
+    pub uptime_seconds: f64,
+    /// `serving` or `draining`.
+    pub phase: String,
+    /// How it chooses.
+    pub policy: String,
+    /// Public listener.
+    pub listen: SocketAddr,
+    /// Admin listener.
+    pub admin_listen: SocketAddr,
+    /// Gossip listener; absent while its port is taken.
+    pub gossip_listen: Option<SocketAddr>,
+}
+
+/// Another router.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// Its name.
+    pub name: String,
+    /// Its gossip address.
+    pub gossip_addr: SocketAddr,
+    /// Its admin listener, as it says.
+    pub admin_url: Option<String>,
+    /// Heard of lately.
+    pub live: bool,
+    /// It said that it is going away.
+    pub draining: bool,
+    /// It speaks what this router speaks.
+    pub compatible: bool,
+    /// Prefixes received of it.
+    pub entries: u64,
+    /// Segments lost on the way.
+    pub missed: u64,
+    /// Extra delay of its latest segments, ms.
+    pub lag_ms: u64,
+    /// Time since it was last heard of, ms.
+    pub heard_ms_ago: u64,
+}
+
+/// An engine replica.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReplicaStatus {
+    /// Its name.
+    pub name: String,
+    /// Its base URL.
+    pub url: String,
+    /// Its id on the wire, hexadecimal.
+    pub id: String,
+    /// `up`, `suspect`, `unreachable` or `not_ready`.
+    pub health: String,
+    /// Its cache generation.
+    pub epoch: u32,
+    /// This router's requests in flight there.
+    pub inflight: u32,
+    /// This router's prefill tokens queued there.
+    pub queued_tokens: u64,
+    /// Requests that peers have in flight there, discounted by age.
+    pub peer_inflight: f32,
+    /// Prefill tokens that peers have queued there, discounted by age.
+    pub peer_queued_tokens: f32,
+    /// Cold tokens sent there lately by the whole fleet.
+    pub intake_tokens: f32,
+    /// Requests sent there since the start.
+    pub picks: u64,
+    /// Its share of the token totals.
+    pub tokens: TokenStatus,
+}
+
+/// Prompt tokens since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenStatus {
+    /// Placed, estimated from bytes.
+    pub prompt: u64,
+    /// Of those, predicted to be cached.
+    pub predicted_cached: u64,
+    /// As answers reported.
+    pub reported_prompt: u64,
+    /// Cached, as answers reported.
+    pub reported_cached: u64,
+}
+
+/// The prefix tree.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct TreeStatus {
+    /// Radix nodes.
+    pub nodes: usize,
+    /// Boundaries stored.
+    pub boundaries: usize,
+    /// Credits stored.
+    pub credits: usize,
+    /// Estimated heap bytes.
+    pub bytes: usize,
+    /// Boundaries dropped because of the limit, since the start.
+    pub evicted: u64,
+    /// Boundaries dropped because nobody holds them any more, since the start.
+    pub expired: u64,
+    /// Changes waiting to be gossiped.
+    pub dirty: usize,
+}
+
+/// Gossip since the start.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct GossipStatus {
+    /// It is up; without it this router serves alone.
+    pub running: bool,
+    /// Datagrams are sealed.
+    pub sealed: bool,
+    /// Live peers.
+    pub live_peers: usize,
+    /// Prefixes published.
+    pub entries_published: u64,
+    /// Prefixes received.
+    pub entries_received: u64,
+    /// Prefixes dropped because too many waited.
+    pub entries_dropped: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Datagrams sent.
+    pub datagrams_sent: u64,
+    /// Datagrams received.
+    pub datagrams_received: u64,
+}
+
+/// An actor's mailbox.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct MailboxStatus {
+    /// Messages waiting.
+    pub depth: usize,
+    /// Messages refused because it was full, since the start.
+    pub dropped: u64,
+    /// Messages handled since the start.
+    pub handled: u64,
+    /// Seconds spent in handlers since the start.
+    pub busy_seconds: f64,
+    /// Since the actor last came round, ms.
+    pub idle_ms: u64,
+}

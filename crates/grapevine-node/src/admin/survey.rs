@@ -1,0 +1,185 @@
+//! One look at everything: what status and metrics are made of.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use grapevine_mesh::{MeshHandle, MeshStatus};
+use grapevine_route::Policy;
+
+use super::status::{
+    GossipStatus, MailboxStatus, PeerStatus, ReplicaStatus, RouterStatus, Status, TokenStatus, TreeStatus,
+};
+use crate::actors::mailbox::MailboxView;
+use crate::actors::replica::ReplicaHandle;
+use crate::actors::tree::TreeHandle;
+use crate::clock::Clock;
+use crate::proxy::Proxy;
+use crate::replica::Replica;
+use crate::replica::health::Standing;
+
+/// Everything that can be looked at.
+pub struct Observatory {
+    /// This router's name.
+    pub router_id: String,
+    /// How it chooses.
+    pub policy: Policy,
+    /// Public listener.
+    pub listen: SocketAddr,
+    /// Admin listener.
+    pub admin_listen: SocketAddr,
+    /// It is draining.
+    pub draining: Arc<AtomicBool>,
+    /// Time.
+    pub clock: Clock,
+    /// Requests.
+    pub proxy: Arc<Proxy>,
+    /// Replicas.
+    pub replicas: ReplicaHandle,
+    /// Prefixes.
+    pub tree: TreeHandle,
+    /// The fleet.
+    pub mesh: MeshHandle,
+}
+
+impl Observatory {
+    /// Whether new requests should come here: it is not draining, and a replica may be alive.
+    pub fn ready(&self) -> bool {
+        let now = self.clock.now();
+        let alive = |r: &Arc<Replica>| r.health.standing(now) <= Standing::Suspect;
+        !self.draining.load(Relaxed) && self.replicas.replicas().load().replicas.iter().any(alive)
+    }
+
+    /// All of it.
+    pub fn status(&self) -> Status {
+        let metrics = &self.proxy.metrics;
+        let mesh = self.mesh.status();
+        Status {
+            router: self.router(),
+            peers: peers(&mesh),
+            replicas: self.replicas.replicas().load().replicas.iter().map(|r| self.replica(r)).collect(),
+            tree: self.tree_status(),
+            inflight: self.proxy.admission.inflight(),
+            requests: metrics.requests().map(|(name, n)| (name.to_owned(), n)).collect(),
+            decisions: metrics.decisions().map(|(name, n)| (name.to_owned(), n)).collect(),
+            lookups: metrics.lookups.get(),
+            hits: metrics.hits.get(),
+            tokens: TokenStatus {
+                prompt: metrics.prompt_tokens.get(),
+                predicted_cached: metrics.predicted_tokens.get(),
+                reported_prompt: metrics.reported_prompt_tokens.get(),
+                reported_cached: metrics.reported_cached_tokens.get(),
+            },
+            gossip: gossip(&mesh),
+            mailboxes: self.mailboxes(),
+        }
+    }
+
+    fn router(&self) -> RouterStatus {
+        RouterStatus {
+            id: self.router_id.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: self.clock.uptime().as_secs_f64(),
+            phase: if self.draining.load(Relaxed) { "draining" } else { "serving" }.to_owned(),
+            policy: policy_name(self.policy).to_owned(),
+            listen: self.listen,
+            admin_listen: self.admin_listen,
+            gossip_listen: self.mesh.local_addr(),
+        }
+    }
+
+    fn replica(&self, replica: &Replica) -> ReplicaStatus {
+        let (own, view) = (replica.load.own_inflight(), replica.load.view());
+        let own_queued = replica.load.own_queued_tokens();
+        let counters = &replica.counters;
+        ReplicaStatus {
+            name: replica.name.clone(),
+            url: replica.url.clone(),
+            id: format!("{:?}", replica.id),
+            health: replica.health.standing(self.clock.now()).name().to_owned(),
+            epoch: replica.epoch.load(Relaxed),
+            inflight: own,
+            queued_tokens: own_queued,
+            peer_inflight: (view.inflight - own as f32).max(0.0),
+            peer_queued_tokens: (view.queued_tokens - own_queued as f32).max(0.0),
+            intake_tokens: view.intake_tokens,
+            picks: counters.picks.load(Relaxed),
+            tokens: TokenStatus {
+                prompt: counters.prompt_tokens.load(Relaxed),
+                predicted_cached: counters.predicted_tokens.load(Relaxed),
+                reported_prompt: counters.reported_prompt_tokens.load(Relaxed),
+                reported_cached: counters.reported_cached_tokens.load(Relaxed),
+            },
+        }
+    }
+
+    fn tree_status(&self) -> TreeStatus {
+        let stats = self.tree.stats();
+        TreeStatus {
+            nodes: stats.nodes,
+            boundaries: stats.boundaries,
+            credits: stats.credits,
+            bytes: stats.bytes,
+            evicted: stats.evicted,
+            expired: stats.expired,
+            dirty: stats.dirty,
+        }
+    }
+
+    fn mailboxes(&self) -> BTreeMap<String, MailboxStatus> {
+        let mailboxes = [("tree", self.tree.mailbox()), ("replica", self.replicas.mailbox())];
+        mailboxes.into_iter().map(|(name, view)| (name.to_owned(), self.mailbox(view))).collect()
+    }
+
+    fn mailbox(&self, view: MailboxView) -> MailboxStatus {
+        MailboxStatus {
+            depth: view.depth,
+            dropped: view.dropped,
+            handled: view.handled,
+            busy_seconds: view.busy_micros as f64 / 1e6,
+            idle_ms: self.clock.now().saturating_sub(view.last_progress),
+        }
+    }
+}
+
+fn peers(mesh: &MeshStatus) -> Vec<PeerStatus> {
+    let peer = |peer: &grapevine_mesh::PeerStatus| PeerStatus {
+        name: peer.name.to_string(),
+        gossip_addr: peer.gossip_addr,
+        admin_url: peer.admin_url.as_deref().map(str::to_owned),
+        live: peer.live,
+        draining: peer.draining,
+        compatible: peer.compatible,
+        entries: peer.entries,
+        missed: peer.missed,
+        lag_ms: peer.lag_ms,
+        heard_ms_ago: peer.heard_ms_ago,
+    };
+    mesh.peers.iter().map(peer).collect()
+}
+
+fn gossip(mesh: &MeshStatus) -> GossipStatus {
+    GossipStatus {
+        running: mesh.running,
+        sealed: mesh.sealed,
+        live_peers: mesh.live_peers(),
+        entries_published: mesh.totals.published.entries,
+        entries_received: mesh.totals.entries_received,
+        entries_dropped: mesh.totals.published.dropped,
+        bytes_sent: mesh.totals.traffic.bytes_sent,
+        bytes_received: mesh.totals.traffic.bytes_received,
+        datagrams_sent: mesh.totals.traffic.datagrams_sent,
+        datagrams_received: mesh.totals.traffic.datagrams_received,
+    }
+}
+
+/// The policy's name in configuration and status.
+pub const fn policy_name(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Affinity => "affinity",
+        Policy::RoundRobin => "round-robin",
+        Policy::Random => "random",
+        Policy::LeastLoaded => "least-loaded",
+    }
+}

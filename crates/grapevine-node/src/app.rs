@@ -1,0 +1,286 @@
+//! The one place that wires a router together, starts it, and ends it in good order.
+//!
+//! ```text
+//! build: bind ports -> tree actor -> replica actor -> proxy -> mesh actor
+//! run:   serve until told to stop
+//!        -> not ready, still serving (drain_delay)
+//!        -> accept no more, finish what runs (drain_timeout), end the rest
+//!        -> leave gossip
+//! ```
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use grapevine_mesh::{MeshError, MeshHandle};
+use prometheus_client::registry::Registry;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::actors::replica::ProbeConfig;
+use crate::actors::{replica, tree};
+use crate::admin::survey::{Observatory, policy_name};
+use crate::admin::{self, Admin};
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::mesh::{NodeHost, mesh_config};
+use crate::metrics::scrape::Scrape;
+use crate::metrics::{Metrics, PREFIX};
+use crate::proxy::stop::Stop;
+use crate::proxy::{self, Proxy, Wiring};
+use crate::replica::{ReplicaSet, SameId};
+use crate::server::Server;
+
+/// After the drain's end: time for the last error events to reach their clients.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Longest wait for the farewell to spread.
+const LEAVE_LIMIT: Duration = Duration::from_secs(3);
+
+/// What a router takes from outside besides its configuration.
+#[derive(Clone, Debug)]
+pub struct Deps {
+    /// Time.
+    pub clock: Clock,
+    /// Of every random choice.
+    pub seed: u64,
+}
+
+impl Default for Deps {
+    fn default() -> Self {
+        Self { clock: Clock::start(), seed: rand::random() }
+    }
+}
+
+/// What is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// Public listener.
+    pub front: SocketAddr,
+    /// Admin listener.
+    pub admin: SocketAddr,
+    /// Gossip listener; `None` while its port is taken.
+    pub gossip: Option<SocketAddr>,
+}
+
+/// Why a router cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A port cannot be bound.
+    #[error("cannot listen on {addr}")]
+    Bind {
+        /// Which.
+        addr: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The replicas cannot be told apart.
+    #[error(transparent)]
+    Replicas(#[from] SameId),
+    /// The client for engines cannot be made.
+    #[error("cannot set up the HTTP client")]
+    Client(#[from] reqwest::Error),
+    /// Gossip is configured in a way that cannot work.
+    #[error("cannot start gossip")]
+    Mesh(#[from] MeshError),
+}
+
+/// Why a router ended by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// An actor ended before it was told to: a bug.
+    #[error("the {0} ended unexpectedly")]
+    ActorEnded(&'static str),
+}
+
+/// A router, built and not yet running.
+pub struct App {
+    front: Server,
+    admin: Server,
+    front_router: Router,
+    admin_router: Router,
+    config: Config,
+    observatory: Arc<Observatory>,
+    host: Arc<NodeHost>,
+    mesh: MeshHandle,
+    stop: Stop,
+    tree_task: JoinHandle<()>,
+    replica_task: JoinHandle<()>,
+}
+
+impl App {
+    /// Binds, wires and starts everything but the accepting of requests.
+    pub async fn build(config: Config, deps: Deps) -> Result<Self, BuildError> {
+        let Deps { clock, seed } = deps;
+        let front = bind(config.listen).await?;
+        let admin = bind(config.admin_listen).await?;
+        let set = ReplicaSet::from_specs(&config.replicas)?;
+        let replicas = Arc::new(ArcSwap::from_pointee(set));
+        let client = engine_client(&config)?;
+        let stop = Stop::default();
+        let mut registry = Registry::with_prefix(PREFIX);
+        let metrics = Arc::new(Metrics::new(&mut registry));
+
+        let (tree, tree_task) = tree::spawn(config.tree.clone(), clock);
+        let probes = ProbeConfig {
+            interval: config.health_interval,
+            timeout: config.health_timeout,
+            client: client.clone(),
+        };
+        let (replica_handle, replica_task) =
+            replica::spawn(Arc::clone(&replicas), probes, tree.clone(), clock, seed);
+        let wiring =
+            Wiring { replicas, tree: tree.clone(), client, metrics, clock, stop: stop.clone(), seed };
+        let proxy = Arc::new(Proxy::new(&config, wiring));
+        let host = Arc::new(NodeHost::new(tree.clone(), replica_handle.clone()));
+        let admin_url = format!("http://{}", admin.addr());
+        let mesh = grapevine_mesh::spawn(mesh_config(&config, admin_url), Arc::clone(&host)).await?;
+
+        let observatory = Arc::new(Observatory {
+            router_id: config.router_id.clone(),
+            policy: config.policy,
+            listen: front.addr(),
+            admin_listen: admin.addr(),
+            draining: Arc::new(AtomicBool::new(false)),
+            clock,
+            proxy: Arc::clone(&proxy),
+            replicas: replica_handle,
+            tree,
+            mesh: mesh.clone(),
+        });
+        registry.register_collector(Box::new(Scrape(Arc::clone(&observatory))));
+        let admin_router = admin::router(Admin { observatory: Arc::clone(&observatory), registry });
+        let front_router = Router::new().fallback(proxy::handle).with_state(proxy);
+        Ok(Self {
+            front,
+            admin,
+            front_router,
+            admin_router,
+            config,
+            observatory,
+            host,
+            mesh,
+            stop,
+            tree_task,
+            replica_task,
+        })
+    }
+
+    /// What is bound.
+    pub fn addresses(&self) -> Addresses {
+        Addresses { front: self.front.addr(), admin: self.admin.addr(), gossip: self.mesh.local_addr() }
+    }
+
+    /// What can be looked at, also while it runs.
+    pub fn observatory(&self) -> Arc<Observatory> {
+        Arc::clone(&self.observatory)
+    }
+
+    /// Serves until `shutdown` completes, then drains. Fails when a part of the router ended by
+    /// itself; what was running is then ended too.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+        self.announce();
+        let draining = Arc::clone(&self.observatory.draining);
+        let (close, closed) = tokio::sync::oneshot::channel::<()>();
+        let front = tokio::spawn(self.front.run(self.front_router, async move {
+            let _ = closed.await;
+        }));
+        let admin = tokio::spawn(self.admin.run(self.admin_router, std::future::pending()));
+        let mut parts = Parts { front, admin, tree: self.tree_task, replica: self.replica_task };
+        let ended = tokio::select! {
+            () = shutdown => None,
+            part = parts.first_to_end() => Some(part),
+        };
+        draining.store(true, Relaxed);
+        if let Some(part) = ended {
+            tracing::error!(part, "a part of the router ended unexpectedly; shutting down");
+            parts.abort();
+            return Err(RunError::ActorEnded(part));
+        }
+        tracing::info!("draining: not ready, still serving");
+        self.host.drain();
+        sleep(self.config.drain_delay).await;
+        let _ = close.send(());
+        drain(&mut parts.front, self.config.drain_timeout, &self.stop).await;
+        if timeout(LEAVE_LIMIT, self.mesh.leave()).await.is_err() {
+            tracing::warn!("gossip did not end in time");
+        }
+        parts.abort();
+        tracing::info!("stopped");
+        Ok(())
+    }
+
+    fn announce(&self) {
+        let Addresses { front, admin, gossip } = self.addresses();
+        let gossip = gossip.map(tracing::field::display);
+        tracing::info!(
+            router_id = self.config.router_id,
+            listen = %front,
+            admin_listen = %admin,
+            gossip_listen = gossip,
+            policy = policy_name(self.config.policy),
+            replicas = self.config.replicas.len(),
+            "router is up"
+        );
+    }
+}
+
+/// The tasks whose end ends the router.
+struct Parts {
+    front: JoinHandle<()>,
+    admin: JoinHandle<()>,
+    tree: JoinHandle<()>,
+    replica: JoinHandle<()>,
+}
+
+impl Parts {
+    async fn first_to_end(&mut self) -> &'static str {
+        tokio::select! {
+            _ = &mut self.front => "public listener",
+            _ = &mut self.admin => "admin listener",
+            _ = &mut self.tree => "tree actor",
+            _ = &mut self.replica => "replica actor",
+        }
+    }
+
+    fn abort(&self) {
+        for task in [&self.front, &self.admin, &self.tree, &self.replica] {
+            task.abort();
+        }
+    }
+}
+
+/// Waits for running requests; after `limit` they are ended, with an error that their API knows.
+async fn drain(front: &mut JoinHandle<()>, limit: Duration, stop: &Stop) {
+    if timeout(limit, &mut *front).await.is_ok() {
+        return;
+    }
+    tracing::warn!("the drain's time is over; ending what still runs");
+    stop.stop();
+    let _ = timeout(LAST_WORDS, front).await;
+}
+
+async fn bind(addr: SocketAddr) -> Result<Server, BuildError> {
+    Server::bind(addr).await.map_err(|source| BuildError::Bind { addr, source })
+}
+
+/// One client for all engines. What reqwest does by default and must not do here: honour proxy
+/// variables, follow redirects, keep idle connections longer than engines do, decode bodies (its
+/// features are off), end an answer by a total timeout.
+fn engine_client(config: &Config) -> Result<reqwest::Client, reqwest::Error> {
+    // Another router of this process may have set it: any will do.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .connect_timeout(config.connect_timeout)
+        .pool_idle_timeout(config.pool_idle_timeout)
+        .pool_max_idle_per_host(usize::MAX)
+        .tcp_nodelay(true)
+        .http1_only()
+        .build()
+}

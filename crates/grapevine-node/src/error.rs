@@ -1,0 +1,181 @@
+//! What the router itself answers when a request cannot be relayed.
+
+use grapevine_tree::Api;
+use http::{HeaderValue, StatusCode, header};
+
+/// Header that tells a router's error from an engine's.
+pub const ERROR_HEADER: &str = "x-grapevine-error";
+
+/// Seconds a client is told to wait: ejections and probes work at this scale.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// Whose fault it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The request.
+    Client,
+    /// This router.
+    Router,
+    /// The engine or the way to it.
+    Engine,
+}
+
+/// Whether another replica may be tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// It would not help, or might run the request twice.
+    Never,
+    /// The engine accepted nothing, so another may.
+    OtherReplica,
+}
+
+/// Why the router answers instead of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum RouterError {
+    /// A path that administers engines.
+    #[error("this path administers an engine and is closed on the public port")]
+    AdminPath,
+    /// A request target that is no path.
+    #[error("the request target is not a path")]
+    BadTarget,
+    /// The body is longer than `GRAPEVINE_BODY_LIMIT`.
+    #[error("the request body is larger than the limit set by GRAPEVINE_BODY_LIMIT")]
+    BodyTooLarge,
+    /// The client went away or broke the framing while it sent the body.
+    #[error("the request body ended early")]
+    BodyBroken,
+    /// Limits of this router or of every replica are reached.
+    #[error("every slot is taken; try again later")]
+    Overloaded,
+    /// No replica can be reached.
+    #[error("no replica can be reached")]
+    NoReplica,
+    /// The engine took the request and closed the connection without an answer.
+    #[error("the engine closed the connection without an answer")]
+    EngineClosed,
+    /// The engine took the request and did not begin to answer in time.
+    #[error("the engine did not begin to answer within GRAPEVINE_FIRST_BYTE_TIMEOUT")]
+    EngineTimeout,
+    /// The router's drain ended before the engine answered.
+    #[error("this router is shutting down")]
+    ShuttingDown,
+}
+
+/// Everything that follows from an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// Stable machine-readable code.
+    pub code: &'static str,
+    /// Whose fault.
+    pub origin: Origin,
+    /// Whether another replica may be tried.
+    pub retry: Retry,
+}
+
+impl RouterError {
+    /// All errors, for metrics that must exist before they happen.
+    pub const ALL: [Self; 9] = [
+        Self::AdminPath,
+        Self::BadTarget,
+        Self::BodyTooLarge,
+        Self::BodyBroken,
+        Self::Overloaded,
+        Self::NoReplica,
+        Self::EngineClosed,
+        Self::EngineTimeout,
+        Self::ShuttingDown,
+    ];
+
+    /// The one place that maps errors to statuses and codes.
+    pub const fn facts(self) -> Facts {
+        use Origin::{Client, Engine, Router};
+        let (status, code, origin, retry) = match self {
+            Self::AdminPath => (StatusCode::FORBIDDEN, "admin_path", Client, Retry::Never),
+            Self::BadTarget => (StatusCode::BAD_REQUEST, "bad_target", Client, Retry::Never),
+            Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", Client, Retry::Never),
+            Self::BodyBroken => (StatusCode::BAD_REQUEST, "body_broken", Client, Retry::Never),
+            Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", Router, Retry::Never),
+            Self::NoReplica => (StatusCode::SERVICE_UNAVAILABLE, "no_replica", Engine, Retry::OtherReplica),
+            Self::EngineClosed => (StatusCode::BAD_GATEWAY, "engine_closed", Engine, Retry::Never),
+            Self::EngineTimeout => (StatusCode::GATEWAY_TIMEOUT, "engine_timeout", Engine, Retry::Never),
+            Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down", Router, Retry::Never),
+        };
+        Facts { status, code, origin, retry }
+    }
+
+    /// The answer, in the shape that clients of `api` expect.
+    pub fn response(self, api: Api) -> axum::response::Response {
+        let facts = self.facts();
+        let mut response = axum::response::Response::new(axum::body::Body::from(self.body(api)));
+        *response.status_mut() = facts.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ERROR_HEADER, HeaderValue::from_static(facts.code));
+        if facts.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        response
+    }
+
+    fn body(self, api: Api) -> String {
+        error_body(self.facts().status, self.facts().code, &self.to_string(), api)
+    }
+}
+
+/// An error object as clients of `api` expect it.
+pub fn error_body(status: StatusCode, code: &str, message: &str, api: Api) -> String {
+    let body = match api {
+        Api::Messages => serde_json::json!({
+            "type": "error",
+            "error": { "type": anthropic_type(status), "message": message, "code": code },
+        }),
+        _ => serde_json::json!({
+            "error": { "message": message, "type": "router_error", "param": null, "code": code },
+        }),
+    };
+    body.to_string()
+}
+
+/// Anthropic's error types, which its SDKs map by.
+fn anthropic_type(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+        StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+        s if s.is_client_error() => "invalid_request_error",
+        _ => "api_error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_distinct_and_503_says_when_to_come_back() {
+        let mut codes: Vec<_> = RouterError::ALL.iter().map(|e| e.facts().code).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), RouterError::ALL.len());
+        for error in RouterError::ALL {
+            let response = error.response(Api::Chat);
+            assert_eq!(response.headers()[ERROR_HEADER], error.facts().code);
+            let unavailable = error.facts().status == StatusCode::SERVICE_UNAVAILABLE;
+            assert_eq!(response.headers().contains_key(header::RETRY_AFTER), unavailable);
+        }
+    }
+
+    #[test]
+    fn bodies_have_the_shape_of_their_api() {
+        let openai: serde_json::Value =
+            serde_json::from_str(&RouterError::NoReplica.body(Api::Chat)).unwrap();
+        assert_eq!(openai["error"]["type"], "router_error");
+        assert_eq!(openai["error"]["code"], "no_replica");
+        let anthropic: serde_json::Value =
+            serde_json::from_str(&RouterError::NoReplica.body(Api::Messages)).unwrap();
+        assert_eq!(anthropic["type"], "error");
+        assert_eq!(anthropic["error"]["type"], "overloaded_error");
+    }
+}

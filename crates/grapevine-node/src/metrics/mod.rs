@@ -1,0 +1,172 @@
+//! What the router counts. Handles are resolved once, so a request only touches atomics and three
+//! short locks; what lives in snapshots is read at scrape time ([`scrape`]).
+
+pub mod outcome;
+pub mod scrape;
+
+use grapevine_route::Reason;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::error::RouterError;
+use outcome::Outcome;
+
+/// Prefix of every metric.
+pub const PREFIX: &str = "grapevine";
+
+type Label = [(&'static str, &'static str); 1];
+
+/// Everything that requests count.
+#[derive(Debug)]
+pub struct Metrics {
+    requests: Vec<Counter>,
+    errors: Vec<Counter>,
+    decisions: Vec<Counter>,
+    /// Requests sent to a second replica after the first accepted nothing.
+    pub retries: Counter,
+    /// Prefixes looked up in the tree.
+    pub lookups: Counter,
+    /// Lookups that the tree did not answer in time.
+    pub lookups_missed: Counter,
+    /// Requests whose replica was believed to hold a part of the prompt.
+    pub hits: Counter,
+    /// Prompt tokens placed, estimated from bytes.
+    pub prompt_tokens: Counter,
+    /// Of those, predicted to be cached.
+    pub predicted_tokens: Counter,
+    /// Prompt tokens that answers reported.
+    pub reported_prompt_tokens: Counter,
+    /// Cached tokens that answers reported.
+    pub reported_cached_tokens: Counter,
+    /// From the whole request read to a replica chosen.
+    pub decision_seconds: Histogram,
+    /// From the request's head to the first event of a stream.
+    pub first_token_seconds: Histogram,
+    /// From the request's head to the end of the answer.
+    pub request_seconds: Histogram,
+}
+
+impl Metrics {
+    /// Registers everything.
+    pub fn new(registry: &mut Registry) -> Self {
+        let outcomes = Outcome::ALL.map(Outcome::name);
+        let errors = RouterError::ALL.map(|e| e.facts().code);
+        let reasons = Reason::ALL.map(Reason::name);
+        Self {
+            requests: family(registry, "requests", "Requests by outcome", "outcome", &outcomes),
+            errors: family(registry, "errors", "Answers of the router itself by code", "code", &errors),
+            decisions: family(registry, "decisions", "Replicas chosen by reason", "reason", &reasons),
+            retries: counter(registry, "retries", "Requests sent to a second replica"),
+            lookups: counter(registry, "lookups", "Prefixes looked up in the tree"),
+            lookups_missed: counter(registry, "lookups_missed", "Lookups not answered in time"),
+            hits: counter(registry, "hits", "Requests placed where a prefix of them is believed cached"),
+            prompt_tokens: counter(registry, "prompt_tokens", "Prompt tokens placed, estimated"),
+            predicted_tokens: counter(registry, "predicted_cached_tokens", "Predicted to be cached"),
+            reported_prompt_tokens: counter(registry, "reported_prompt_tokens", "As answers reported"),
+            reported_cached_tokens: counter(registry, "reported_cached_tokens", "As answers reported"),
+            decision_seconds: histogram(registry, "decision_seconds", "Time to choose a replica", 1e-6, 16),
+            first_token_seconds: histogram(
+                registry,
+                "first_token_seconds",
+                "Time to a stream's first event",
+                1e-3,
+                18,
+            ),
+            request_seconds: histogram(
+                registry,
+                "request_seconds",
+                "Time to the end of the answer",
+                1e-3,
+                20,
+            ),
+        }
+    }
+
+    /// A request ended.
+    pub fn ended(&self, outcome: Outcome) {
+        increment(&self.requests, outcome as usize);
+    }
+
+    /// The router answered itself.
+    pub fn errored(&self, error: RouterError) {
+        increment(&self.errors, error as usize);
+    }
+
+    /// A replica was chosen.
+    pub fn decided(&self, reason: Reason) {
+        increment(&self.decisions, reason as usize);
+    }
+
+    /// Requests ended, by outcome.
+    pub fn requests(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        Outcome::ALL.iter().map(|o| o.name()).zip(self.requests.iter().map(Counter::get))
+    }
+
+    /// Replicas chosen, by reason.
+    pub fn decisions(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        Reason::ALL.iter().map(|r| r.name()).zip(self.decisions.iter().map(Counter::get))
+    }
+}
+
+/// Enum discriminants follow the order of `ALL`; a test holds it.
+fn increment(counters: &[Counter], index: usize) {
+    if let Some(counter) = counters.get(index) {
+        counter.inc();
+    }
+}
+
+fn family(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    label: &'static str,
+    values: &[&'static str],
+) -> Vec<Counter> {
+    let family = Family::<Label, Counter>::default();
+    registry.register(name, help, family.clone());
+    values.iter().map(|value| family.get_or_create(&[(label, *value)]).clone()).collect()
+}
+
+fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
+    let counter = Counter::default();
+    registry.register(name, help, counter.clone());
+    counter
+}
+
+fn histogram(registry: &mut Registry, name: &str, help: &str, first: f64, doublings: u16) -> Histogram {
+    let histogram = Histogram::new(exponential_buckets(first, 2.0, doublings));
+    registry.register(name, help, histogram.clone());
+    histogram
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn discriminants_index_the_counters() {
+        assert!(Outcome::ALL.iter().enumerate().all(|(i, o)| *o as usize == i));
+        assert!(RouterError::ALL.iter().enumerate().all(|(i, e)| *e as usize == i));
+        assert!(Reason::ALL.iter().enumerate().all(|(i, r)| *r as usize == i));
+    }
+
+    #[test]
+    fn everything_exists_before_it_happens() {
+        let mut registry = Registry::with_prefix(PREFIX);
+        let metrics = Metrics::new(&mut registry);
+        metrics.ended(Outcome::Ok);
+        let mut text = String::new();
+        prometheus_client::encoding::prometheus_text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "grapevine_requests_total{outcome=\"ok\"} 1",
+            "grapevine_requests_total{outcome=\"engine_cut\"} 0",
+            "grapevine_errors_total{code=\"no_replica\"} 0",
+            "grapevine_decisions_total{reason=\"affinity\"} 0",
+            "grapevine_decision_seconds_bucket{le=\"1e-06\"} 0",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+}

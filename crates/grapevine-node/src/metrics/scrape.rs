@@ -1,0 +1,160 @@
+//! What is read from snapshots when somebody asks for metrics: gauges and totals that already live
+//! elsewhere, so that a request need not count them twice.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeMetric, MetricEncoder,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::admin::status::{ReplicaStatus, Status};
+use crate::admin::survey::Observatory;
+
+/// Reads an [`Observatory`].
+pub struct Scrape(pub Arc<Observatory>);
+
+impl fmt::Debug for Scrape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scrape")
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let status = self.0.status();
+        let mut out = Out(encoder);
+        router(&status, &mut out)?;
+        replicas(&status.replicas, &mut out)?;
+        tree(&status, &mut out)?;
+        gossip(&status, &mut out)
+    }
+}
+
+fn router(status: &Status, out: &mut Out<'_>) -> fmt::Result {
+    out.gauge("inflight_requests", "Requests in this router", status.inflight as i64)?;
+    out.gauge("draining", "1 while this router drains", i64::from(status.router.phase == "draining"))?;
+    let mailboxes = &status.mailboxes;
+    let each = || mailboxes.iter().map(|(name, mailbox)| (name.as_str(), mailbox));
+    out.gauges("mailbox_messages", "Messages waiting", "actor", each().map(|(n, m)| (n, m.depth as i64)))?;
+    out.counters("mailbox_dropped", "Messages refused", "actor", each().map(|(n, m)| (n, m.dropped)))?;
+    out.counters("mailbox_handled", "Messages handled", "actor", each().map(|(n, m)| (n, m.handled)))?;
+    out.counters(
+        "actor_busy_seconds",
+        "Time in handlers",
+        "actor",
+        each().map(|(n, m)| (n, m.busy_seconds)),
+    )?;
+    let idle = each().map(|(n, m)| (n, m.idle_ms as f64 / 1e3));
+    out.gauges("actor_idle_seconds", "Since the actor last came round", "actor", idle)
+}
+
+fn replicas(replicas: &[ReplicaStatus], out: &mut Out<'_>) -> fmt::Result {
+    fn each<'a, V>(
+        replicas: &'a [ReplicaStatus],
+        value: impl Fn(&ReplicaStatus) -> V + 'a,
+    ) -> impl Iterator<Item = (&'a str, V)> {
+        replicas.iter().map(move |r| (r.name.as_str(), value(r)))
+    }
+    let by = "replica";
+    let gauge = |value: fn(&ReplicaStatus) -> i64| each(replicas, value);
+    let total = |value: fn(&ReplicaStatus) -> u64| each(replicas, value);
+    out.gauges("replica_up", "1 when it is well", by, gauge(|r| i64::from(r.health == "up")))?;
+    out.gauges("replica_epoch", "Its cache generation", by, gauge(|r| i64::from(r.epoch)))?;
+    out.gauges("replica_inflight_requests", "Own requests there", by, gauge(|r| i64::from(r.inflight)))?;
+    out.gauges("replica_queued_tokens", "Own prefill tokens there", by, gauge(|r| r.queued_tokens as i64))?;
+    let peers = each(replicas, |r| f64::from(r.peer_inflight));
+    out.gauges("replica_peer_inflight_requests", "Peers' requests there", by, peers)?;
+    let peers = each(replicas, |r| f64::from(r.peer_queued_tokens));
+    out.gauges("replica_peer_queued_tokens", "Peers' prefill tokens there", by, peers)?;
+    out.counters("replica_picks", "Requests sent there", by, total(|r| r.picks))?;
+    out.counters("replica_prompt_tokens", "Sent there, estimated", by, total(|r| r.tokens.prompt))?;
+    let predicted = total(|r| r.tokens.predicted_cached);
+    out.counters("replica_predicted_cached_tokens", "Predicted to be cached there", by, predicted)?;
+    let prompt = total(|r| r.tokens.reported_prompt);
+    out.counters("replica_reported_prompt_tokens", "As its answers reported", by, prompt)?;
+    let cached = total(|r| r.tokens.reported_cached);
+    out.counters("replica_reported_cached_tokens", "As its answers reported", by, cached)
+}
+
+fn tree(status: &Status, out: &mut Out<'_>) -> fmt::Result {
+    let tree = &status.tree;
+    out.gauge("tree_nodes", "Radix nodes", tree.nodes as i64)?;
+    out.gauge("tree_boundaries", "Boundaries stored", tree.boundaries as i64)?;
+    out.gauge("tree_credits", "Credits stored", tree.credits as i64)?;
+    out.gauge("tree_bytes", "Estimated heap of the tree", tree.bytes as i64)?;
+    out.gauge("tree_dirty", "Changes waiting to be gossiped", tree.dirty as i64)?;
+    out.counter("tree_evicted", "Boundaries dropped because of the limit", tree.evicted)?;
+    out.counter("tree_expired", "Boundaries that nobody holds any more", tree.expired)
+}
+
+fn gossip(status: &Status, out: &mut Out<'_>) -> fmt::Result {
+    let gossip = &status.gossip;
+    out.gauge("gossip_up", "1 when gossip runs", i64::from(gossip.running))?;
+    out.gauge("gossip_peers", "Live peers", gossip.live_peers as i64)?;
+    out.counter("gossip_entries_published", "Prefixes published", gossip.entries_published)?;
+    out.counter("gossip_entries_received", "Prefixes received", gossip.entries_received)?;
+    out.counter("gossip_entries_dropped", "Prefixes not published", gossip.entries_dropped)?;
+    out.counter("gossip_sent_bytes", "Sent", gossip.bytes_sent)?;
+    out.counter("gossip_received_bytes", "Received", gossip.bytes_received)?;
+    out.counter("gossip_sent_datagrams", "Sent", gossip.datagrams_sent)?;
+    out.counter("gossip_received_datagrams", "Received", gossip.datagrams_received)?;
+    let peers = || status.peers.iter().map(|peer| (peer.name.as_str(), peer));
+    let lag = peers().map(|(name, peer)| (name, peer.lag_ms as f64 / 1e3));
+    out.gauges("gossip_lag_seconds", "Delay of a peer's latest segments", "peer", lag)?;
+    let missed = peers().map(|(name, peer)| (name, peer.missed));
+    out.counters("gossip_missed_segments", "Lost on the way", "peer", missed)
+}
+
+/// Writes one metric a call.
+struct Out<'a>(DescriptorEncoder<'a>);
+
+impl Out<'_> {
+    fn gauge(&mut self, name: &str, help: &str, value: impl EncodeGaugeValue) -> fmt::Result {
+        let encoder = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        ConstGauge::new(value).encode(encoder)
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl EncodeCounterValue) -> fmt::Result {
+        let encoder = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(value).encode(encoder)
+    }
+
+    fn gauges<'v, V: EncodeGaugeValue>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: impl Iterator<Item = (&'v str, V)>,
+    ) -> fmt::Result {
+        let encoder = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        each(encoder, label, values, |value, encoder| ConstGauge::new(value).encode(encoder))
+    }
+
+    fn counters<'v, V: EncodeCounterValue>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: impl Iterator<Item = (&'v str, V)>,
+    ) -> fmt::Result {
+        let encoder = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        each(encoder, label, values, |value, encoder| ConstCounter::new(value).encode(encoder))
+    }
+}
+
+fn each<'v, V>(
+    mut encoder: MetricEncoder<'_>,
+    label: &str,
+    values: impl Iterator<Item = (&'v str, V)>,
+    encode: impl Fn(V, MetricEncoder<'_>) -> fmt::Result,
+) -> fmt::Result {
+    for (of, value) in values {
+        encode(value, encoder.encode_family(&[(label, of)])?)?;
+    }
+    Ok(())
+}

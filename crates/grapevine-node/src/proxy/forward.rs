@@ -1,0 +1,215 @@
+//! Sending a request to an engine, and to one other if the first accepted nothing.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Method};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use reqwest::Url;
+use tokio::time::{Instant, timeout};
+
+use super::Proxy;
+use super::failure::{self, PEEK_BYTES, Refusal};
+use super::pick::Pick;
+use super::place::Job;
+use crate::error::{Retry, RouterError};
+use crate::replica::Replica;
+
+/// Limit to read an error body that is already announced as short.
+const PEEK_LIMIT: Duration = Duration::from_secs(1);
+
+/// A request as it goes to an engine. Sent again, it is the same bytes.
+pub(super) struct Outbound<'a> {
+    pub(super) method: &'a Method,
+    /// Path and query as the client wrote them.
+    pub(super) target: &'a str,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) body: &'a Bytes,
+}
+
+/// An engine's answer, its body still to come.
+pub(super) struct Answer {
+    pub(super) response: http::Response<reqwest::Body>,
+    /// What was already read of the body.
+    pub(super) head: Option<Bytes>,
+    pub(super) sent_at: Instant,
+}
+
+enum Attempt {
+    Answered(Answer),
+    Refused(Answer),
+    Failed(RouterError),
+}
+
+impl Proxy {
+    /// Gets an answer from a replica. Another one is tried, once, if the first accepted nothing.
+    pub(super) async fn forward(
+        &self,
+        job: &Job,
+        outbound: &Outbound<'_>,
+    ) -> Result<(Pick, Answer), RouterError> {
+        let first = self.place(job, None)?;
+        let attempt = self.attempt(job, &first, outbound).await;
+        let may_retry = match &attempt {
+            Attempt::Answered(_) => false,
+            Attempt::Refused(_) => true,
+            Attempt::Failed(error) => error.facts().retry == Retry::OtherReplica,
+        };
+        if !may_retry {
+            return attempt.result(first);
+        }
+        // Where there is no other, the client gets what the first one said.
+        let Ok(second) = self.place(job, Some(first.replica.id)) else { return attempt.result(first) };
+        drop((first, attempt));
+        self.metrics.retries.inc();
+        self.attempt(job, &second, outbound).await.result(second)
+    }
+
+    async fn attempt(&self, job: &Job, pick: &Pick, outbound: &Outbound<'_>) -> Attempt {
+        let replica = &*pick.replica;
+        let sent_at = Instant::now();
+        let attempt = match self.send(replica, outbound).await {
+            Ok(response) => self.judge(replica, Answer { response, head: None, sent_at }).await,
+            Err(error) => Attempt::Failed(error),
+        };
+        let accepted = matches!(&attempt, Attempt::Answered(a) if a.response.status().is_success());
+        if !accepted {
+            self.take_back(job, replica.id);
+        }
+        attempt
+    }
+
+    async fn send(
+        &self,
+        replica: &Replica,
+        outbound: &Outbound<'_>,
+    ) -> Result<http::Response<reqwest::Body>, RouterError> {
+        let request = outbound.to(replica)?;
+        let sent = timeout(self.settings.first_byte, self.client.execute(request));
+        let sent = tokio::select! {
+            biased;
+            sent = sent => sent,
+            () = self.stop.wait() => return Err(RouterError::ShuttingDown),
+        };
+        match sent {
+            Ok(Ok(response)) => Ok(response.into()),
+            Ok(Err(error)) => Err(self.explain(replica, &error)),
+            Err(_) => {
+                replica.health.server_error(self.clock.now(), rand::random());
+                tracing::info!(replica = replica.name, "no answer in time");
+                Err(RouterError::EngineTimeout)
+            }
+        }
+    }
+
+    /// What a failure to get an answer means for the replica and for the client.
+    fn explain(&self, replica: &Replica, error: &reqwest::Error) -> RouterError {
+        if error.is_connect() {
+            replica.health.connect_failed(self.clock.now(), failure::refused(error), rand::random());
+            tracing::debug!(replica = replica.name, %error, "cannot connect");
+            return RouterError::NoReplica;
+        }
+        if error.is_builder() {
+            return RouterError::BadTarget;
+        }
+        // It may have begun to work: sending the request again could run it twice.
+        replica.health.server_error(self.clock.now(), rand::random());
+        tracing::info!(replica = replica.name, "connection closed without an answer");
+        RouterError::EngineClosed
+    }
+
+    /// Whether the engine took the request, and what that says of its health.
+    async fn judge(&self, replica: &Replica, mut answer: Answer) -> Attempt {
+        let status = answer.response.status();
+        if !status.is_server_error() {
+            replica.health.served(self.clock.now());
+            return Attempt::Answered(answer);
+        }
+        if failure::may_refuse(status) && !answer.peek().await {
+            return Attempt::Failed(RouterError::EngineClosed);
+        }
+        let refusal = answer.head.as_deref().and_then(|body| failure::refusal(status, body));
+        match refusal {
+            Some(Refusal::Busy) => replica.health.served(self.clock.now()),
+            Some(Refusal::Loading | Refusal::Leaving) => {
+                replica.health.eject(self.clock.now(), rand::random());
+            }
+            None => replica.health.server_error(self.clock.now(), rand::random()),
+        }
+        if refusal.is_some() { Attempt::Refused(answer) } else { Attempt::Answered(answer) }
+    }
+}
+
+impl Attempt {
+    fn result(self, pick: Pick) -> Result<(Pick, Answer), RouterError> {
+        match self {
+            Self::Answered(answer) | Self::Refused(answer) => Ok((pick, answer)),
+            Self::Failed(error) => Err(error),
+        }
+    }
+}
+
+impl Answer {
+    /// Reads the body if it is known to be short. False when the connection broke on the way.
+    async fn peek(&mut self) -> bool {
+        let body = self.response.body_mut();
+        let short = body.size_hint().exact().is_some_and(|length| length <= PEEK_BYTES as u64);
+        if !short {
+            return true;
+        }
+        let mut head = BytesMut::new();
+        let read = async {
+            while let Some(frame) = body.frame().await {
+                match frame.map(http_body::Frame::into_data) {
+                    Ok(Ok(data)) => head.extend_from_slice(&data),
+                    Ok(Err(_)) => {}
+                    Err(_) => return false,
+                }
+            }
+            true
+        };
+        let whole = timeout(PEEK_LIMIT, read).await.unwrap_or(true);
+        self.head = (!head.is_empty()).then(|| head.freeze());
+        whole
+    }
+}
+
+impl Outbound<'_> {
+    /// The request as `replica` gets it. The client library's URL type resolves dot segments and
+    /// escapes what no URL may hold; everything else of path and query stays as it was written.
+    fn to(&self, replica: &Replica) -> Result<reqwest::Request, RouterError> {
+        let url = format!("{}{}", replica.url, self.target);
+        let url = Url::parse(&url).map_err(|_| RouterError::BadTarget)?;
+        let mut request = reqwest::Request::new(self.method.clone(), url);
+        *request.headers_mut() = self.headers.clone();
+        if !self.body.is_empty() {
+            *request.body_mut() = Some(self.body.clone().into());
+        }
+        Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ReplicaSpec;
+    use crate::replica::ReplicaSet;
+
+    fn url_of(base: &str, target: &str) -> String {
+        let spec = ReplicaSpec { name: "a".into(), url: base.into() };
+        let set = ReplicaSet::from_specs(&[spec]).unwrap();
+        let (headers, body) = (HeaderMap::new(), Bytes::new());
+        let outbound = Outbound { method: &Method::GET, target, headers: &headers, body: &body };
+        outbound.to(&set.replicas[0]).unwrap().url().to_string()
+    }
+
+    #[test]
+    fn a118_path_and_query_are_kept_and_a29_urls_join_with_one_slash() {
+        for target in ["/v1/embeddings?x=1", "/v1/a%2Fb?q=%20+&&z", "/?", "/v1/~a/b;c=d/", "//v1//x"] {
+            assert_eq!(url_of("http://h:8000/", target), format!("http://h:8000{target}"));
+        }
+        assert_eq!(url_of("http://h:8000/base/", "/v1/x"), "http://h:8000/base/v1/x");
+        assert_eq!(url_of("http://[::1]:8000", "/v1/x"), "http://[::1]:8000/v1/x", "a121");
+    }
+}

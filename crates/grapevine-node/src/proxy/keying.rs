@@ -1,0 +1,78 @@
+//! From a request body to a prefix key, off the I/O path where that takes long.
+
+use std::cell::RefCell;
+
+use bytes::Bytes;
+use grapevine_tree::{Api, Extractor, KeySeed, Prompt};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::config::Secret;
+
+/// Bodies above this are read on a blocking thread: below, it takes less than what the hand-over
+/// costs; above, it would hold up the streams of this thread for milliseconds.
+const INLINE_BYTES: usize = 256 * 1_024;
+
+/// Key of the hash chain in a fleet without a secret. Any constant does: it must only be the same
+/// everywhere.
+const OPEN_SEED: KeySeed = KeySeed(0x6772_6170_6576_696e);
+
+/// Separates the hash key from every other use of the secret.
+const SEED_CONTEXT: u64 = 0x7072_6566_6978_2d31;
+
+thread_local! {
+    /// Keeps its scratch memory between requests. With its seed: one process may run several
+    /// routers.
+    static EXTRACTOR: RefCell<Option<(KeySeed, Extractor)>> = const { RefCell::new(None) };
+}
+
+/// The key of the fleet's hash chains: the same on every router that has the secret.
+pub fn seed_of(secret: Option<&Secret>) -> KeySeed {
+    secret.map_or(OPEN_SEED, |secret| KeySeed(xxh3_64_with_seed(secret.expose(), SEED_CONTEXT)))
+}
+
+/// What routing needs to know of `body`.
+pub(super) async fn extract(seed: KeySeed, api: Api, body: &Bytes) -> Prompt {
+    if body.len() <= INLINE_BYTES {
+        return extract_here(seed, api, body);
+    }
+    let body = body.clone();
+    let read = tokio::task::spawn_blocking(move || extract_here(seed, api, &body));
+    read.await.unwrap_or_default()
+}
+
+fn extract_here(seed: KeySeed, api: Api, body: &[u8]) -> Prompt {
+    EXTRACTOR.with_borrow_mut(|slot| {
+        let (made_for, extractor) = slot.get_or_insert_with(|| (seed, Extractor::new(seed)));
+        if *made_for != seed {
+            (*made_for, *extractor) = (seed, Extractor::new(seed));
+        }
+        extractor.extract(api, body, b"")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routers_agree_on_the_seed_and_fleets_do_not() {
+        let secret = |s: &str| Secret::new(s.to_owned());
+        assert!(seed_of(Some(&secret("a"))) == seed_of(Some(&secret("a"))));
+        assert!(seed_of(Some(&secret("a"))) != seed_of(Some(&secret("b"))));
+        assert!(seed_of(None) == OPEN_SEED);
+    }
+
+    #[tokio::test]
+    async fn a_large_body_has_the_key_that_it_would_have_inline() {
+        let body = |text: &str| Bytes::from(format!(r#"{{"model":"m","prompt":"{text}","stream":true}}"#));
+        let text = "lorem ipsum ".repeat(40_000);
+        let (large, small) = (body(&text), body(&text[..4_096]));
+        assert!(large.len() > INLINE_BYTES);
+        let large = extract(KeySeed(1), Api::Completions, &large).await;
+        let small = extract(KeySeed(1), Api::Completions, &small).await;
+        let shared = small.key.hashes.len() - 1;
+        assert!(shared > 10);
+        assert_eq!(small.key.hashes[..shared], large.key.hashes[..shared]);
+        assert!(large.stream);
+    }
+}

@@ -1,0 +1,234 @@
+//! The path of a request: read, place, forward, relay.
+//!
+//! ```text
+//! head -> admin path? -> admitted? -> body (bounded) -> prefix key -> tree -> pick -> engine
+//!                                                                      ^               | nothing accepted
+//!                                                                      +---- once -----+
+//! ```
+//!
+//! Everything runs in the connection's own task. When the client goes away that task is dropped, and
+//! with it whatever the request held: the engine's connection, its load, its place here.
+
+pub mod admin_paths;
+mod body;
+pub mod exchange;
+pub mod failure;
+mod forward;
+mod headers;
+pub mod keying;
+mod pick;
+mod place;
+mod relay;
+mod sse;
+pub mod stop;
+mod usage;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use grapevine_tree::{Api, KeySeed};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+use crate::actors::tree::TreeHandle;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::error::RouterError;
+use crate::metrics::Metrics;
+use crate::metrics::outcome::Outcome;
+use crate::replica::SharedReplicas;
+use exchange::{Admission, Exchange};
+use forward::{Answer, Outbound};
+use headers::{REPLICA, REQUEST_ID};
+use pick::{Pick, Picker};
+use relay::{Limits, Relay, Side};
+use stop::Stop;
+
+const MATCHED: HeaderName = HeaderName::from_static("x-grapevine-matched-tokens");
+const REASON: HeaderName = HeaderName::from_static("x-grapevine-reason");
+const ROUTER: HeaderName = HeaderName::from_static("x-grapevine-router");
+
+/// Everything that requests share.
+pub struct Proxy {
+    settings: Settings,
+    picker: Picker,
+    tree: TreeHandle,
+    client: reqwest::Client,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// How many requests are here.
+    pub admission: Admission,
+    clock: Clock,
+    stop: Stop,
+    turn: AtomicU64,
+}
+
+/// What the proxy works with.
+pub struct Wiring {
+    /// Where requests go.
+    pub replicas: SharedReplicas,
+    /// What replicas hold.
+    pub tree: TreeHandle,
+    /// Speaks to engines.
+    pub client: reqwest::Client,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+    /// Time.
+    pub clock: Clock,
+    /// Ends what still runs.
+    pub stop: Stop,
+    /// Of every random choice.
+    pub seed: u64,
+}
+
+struct Settings {
+    body_limit: usize,
+    first_byte: Duration,
+    idle: Duration,
+    lookup: Duration,
+    key_seed: KeySeed,
+    debug_headers: bool,
+    router: HeaderValue,
+}
+
+impl Proxy {
+    /// The proxy that `config` describes.
+    pub fn new(config: &Config, wiring: Wiring) -> Self {
+        Self {
+            settings: Settings {
+                body_limit: config.body_limit,
+                first_byte: config.first_byte_timeout,
+                idle: config.idle_timeout,
+                lookup: config.lookup_timeout,
+                key_seed: keying::seed_of(config.cluster_secret.as_ref()),
+                debug_headers: config.debug_headers,
+                router: HeaderValue::from_str(&config.router_id)
+                    .unwrap_or_else(|_| HeaderValue::from_static("unprintable")),
+            },
+            picker: Picker {
+                replicas: wiring.replicas,
+                policy: config.policy,
+                weights: config.weights.clone(),
+                bytes_per_token: config.bytes_per_token,
+                max_inflight: config.max_inflight_per_replica,
+                seed: wiring.seed,
+            },
+            tree: wiring.tree,
+            client: wiring.client,
+            metrics: wiring.metrics,
+            admission: Admission::new(config.max_inflight),
+            clock: wiring.clock,
+            stop: wiring.stop,
+            turn: AtomicU64::new(0),
+        }
+    }
+
+    async fn serve(
+        self: &Arc<Self>,
+        mut parts: Parts,
+        body: Body,
+        api: Api,
+        turn: u64,
+    ) -> Result<Response, RouterError> {
+        let mut exchange = self.admit(&parts, &body, api).inspect_err(|error| {
+            self.metrics.ended(Outcome::of_error(*error));
+        })?;
+        match self.exchange(&mut parts, body, api, turn).await {
+            Ok((pick, answer)) => Ok(self.respond(exchange, pick, answer, &parts.method, api)),
+            Err(error) => {
+                exchange.conclude(Outcome::of_error(error));
+                Err(error)
+            }
+        }
+    }
+
+    /// Everything that can be refused before the body is read.
+    fn admit(self: &Arc<Self>, parts: &Parts, body: &Body, api: Api) -> Result<Exchange, RouterError> {
+        let path = parts.uri.path();
+        if !path.starts_with('/') {
+            return Err(RouterError::BadTarget);
+        }
+        if api == Api::Other && admin_paths::denied(&parts.method, path) {
+            return Err(RouterError::AdminPath);
+        }
+        if body::announces_too_much(body, self.settings.body_limit) {
+            return Err(RouterError::BodyTooLarge);
+        }
+        Exchange::begin(self)
+    }
+
+    async fn exchange(
+        &self,
+        parts: &mut Parts,
+        body: Body,
+        api: Api,
+        turn: u64,
+    ) -> Result<(Pick, Answer), RouterError> {
+        let body = body::read(body, self.settings.body_limit).await?;
+        headers::prepare_request(&mut parts.headers);
+        let job = self.look_up(&parts.method, api, &body, turn).await;
+        let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+        let outbound = Outbound { method: &parts.method, target, headers: &parts.headers, body: &body };
+        self.forward(&job, &outbound).await
+    }
+
+    /// The answer's head; its body is a [`Relay`].
+    fn respond(&self, exchange: Exchange, pick: Pick, answer: Answer, method: &Method, api: Api) -> Response {
+        let (mut parts, body) = answer.response.into_parts();
+        let event_stream = headers::is_event_stream(&parts.headers);
+        let side = side_of(&parts.headers, method, event_stream);
+        headers::prepare_response(&mut parts.headers, event_stream);
+        if parts.status.is_redirection() {
+            headers::hide_replica(&mut parts.headers, &pick.replica.url);
+        }
+        parts.headers.insert(REPLICA, pick.replica.name_header.clone());
+        if self.settings.debug_headers {
+            parts.headers.insert(MATCHED, pick.decision.matched_tokens.into());
+            parts.headers.insert(REASON, HeaderValue::from_static(pick.decision.reason.name()));
+            parts.headers.insert(ROUTER, self.settings.router.clone());
+        }
+        let limits =
+            Limits { first_event_by: answer.sent_at + self.settings.first_byte, idle: self.settings.idle };
+        let relay = Relay::new(body, answer.head, side, limits, api, parts.status, pick, exchange);
+        Response::from_parts(parts, Body::new(relay))
+    }
+}
+
+/// What can be read of an answer on the way.
+fn side_of(headers: &HeaderMap, method: &Method, event_stream: bool) -> Side {
+    if headers::is_encoded(headers) {
+        Side::Blind
+    } else if event_stream {
+        Side::Events(sse::Watcher::default())
+    } else if *method == Method::POST && headers::is_json(headers) {
+        Side::Json(usage::Tail::default())
+    } else {
+        Side::Blind
+    }
+}
+
+/// Serves one request of the public listener.
+pub async fn handle(State(proxy): State<Arc<Proxy>>, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let api = Api::of_path(parts.uri.path());
+    let turn = proxy.turn.fetch_add(1, Relaxed);
+    let id = parts.headers.entry(REQUEST_ID).or_insert_with(mint_id).clone();
+    let served = proxy.serve(parts, body, api, turn).await;
+    let mut response = served.unwrap_or_else(|error| {
+        proxy.metrics.errored(error);
+        tracing::debug!(code = error.facts().code, request_id = ?id, "request refused");
+        error.response(api)
+    });
+    headers::set_if_absent(response.headers_mut(), REQUEST_ID, id);
+    response
+}
+
+/// An id that no other request of any router has: engines make it the id of their answer.
+fn mint_id() -> HeaderValue {
+    let digits = format!("{:032x}", rand::random::<u128>());
+    HeaderValue::try_from(digits).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+}

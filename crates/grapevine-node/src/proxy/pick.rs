@@ -1,0 +1,249 @@
+//! From a snapshot of the replicas to one of them.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use grapevine_route::{Ballot, Candidate, Decision, LoadGuard, Policy, Request, Weights, decide};
+use grapevine_tree::{Matches, Millis, PrefixKey, ReplicaId, boundary};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use crate::error::RouterError;
+use crate::replica::health::Standing;
+use crate::replica::{Replica, ReplicaSet, SharedReplicas};
+
+/// Chooses replicas.
+#[derive(Debug)]
+pub(super) struct Picker {
+    pub(super) replicas: SharedReplicas,
+    pub(super) policy: Policy,
+    pub(super) weights: Weights,
+    pub(super) bytes_per_token: f32,
+    /// Most of this router's requests on one replica; 0 = no limit.
+    pub(super) max_inflight: usize,
+    pub(super) seed: u64,
+}
+
+/// What is to be placed.
+pub(super) struct Question<'a> {
+    /// The request's number.
+    pub(super) turn: u64,
+    /// Its prefix key, if it has one.
+    pub(super) key: Option<&'a PrefixKey>,
+    /// What the tree knows; `None` when it was not asked or did not answer.
+    pub(super) matches: Option<&'a Matches>,
+    /// A replica that already refused it.
+    pub(super) except: Option<ReplicaId>,
+}
+
+/// A replica that has the request, counted there until this is dropped.
+pub(super) struct Pick {
+    pub(super) replica: Arc<Replica>,
+    pub(super) load: LoadGuard,
+    pub(super) decision: Decision,
+}
+
+#[derive(Default)]
+struct Scratch {
+    candidates: Vec<Candidate>,
+    positions: Vec<usize>,
+    ballot: Ballot,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+impl Picker {
+    /// The replica for `question`, already counted as loaded.
+    ///
+    /// Limits are read before the count is raised, so a burst may pass one by the number of worker
+    /// threads.
+    pub(super) fn pick(&self, question: &Question<'_>, now: Millis) -> Result<Pick, RouterError> {
+        let set = self.replicas.load();
+        SCRATCH.with_borrow_mut(|scratch| {
+            self.gather(&set, question.except, now, scratch)?;
+            let decision = self.decide(question, scratch).ok_or(RouterError::NoReplica)?;
+            let position = scratch.positions.get(decision.index).ok_or(RouterError::NoReplica)?;
+            let replica = set.replicas.get(*position).ok_or(RouterError::NoReplica)?;
+            let load = replica.load.begin(decision.uncached_tokens());
+            replica.counters.picked(decision.prompt_tokens, decision.matched_tokens);
+            Ok(Pick { replica: Arc::clone(replica), load, decision })
+        })
+    }
+
+    /// The candidates: those of the best standing that anybody has. So the last replica is never
+    /// ejected, and dead ones enter no statistic.
+    fn gather(
+        &self,
+        set: &ReplicaSet,
+        except: Option<ReplicaId>,
+        now: Millis,
+        scratch: &mut Scratch,
+    ) -> Result<(), RouterError> {
+        scratch.candidates.clear();
+        scratch.positions.clear();
+        let mut best = Standing::NotReady;
+        let mut full = false;
+        for (position, replica) in set.replicas.iter().enumerate() {
+            let standing = replica.health.standing(now);
+            if standing == Standing::NotReady || standing > best || except == Some(replica.id) {
+                continue;
+            }
+            if standing < best {
+                best = standing;
+                full = false;
+                scratch.candidates.clear();
+                scratch.positions.clear();
+            }
+            if self.max_inflight != 0 && replica.load.own_inflight() as usize >= self.max_inflight {
+                full = true;
+                continue;
+            }
+            let (weight, load) = (replica.weight, replica.load.view());
+            scratch.candidates.push(Candidate { replica: replica.id, weight, load, kv_use: None });
+            scratch.positions.push(position);
+        }
+        match scratch.candidates.is_empty() {
+            false => Ok(()),
+            true if full => Err(RouterError::Overloaded),
+            true => Err(RouterError::NoReplica),
+        }
+    }
+
+    fn decide(&self, question: &Question<'_>, scratch: &mut Scratch) -> Option<Decision> {
+        const NONE: &Matches = &Matches::new();
+        let matches = question.matches.unwrap_or(NONE);
+        let request = Request {
+            prompt_tokens: question.key.map_or(0.0, |key| key.bytes as f32 / self.bytes_per_token),
+            bytes_per_token: self.bytes_per_token,
+            matches,
+            // Without the tree's answer nothing is known to be cold: by load alone.
+            cold_hash: question.matches.and(question.key).and_then(|key| cold_hash(key, matches)),
+            turn: question.turn,
+        };
+        let mut rng = SmallRng::seed_from_u64(self.seed ^ question.turn);
+        let Scratch { candidates, ballot, .. } = scratch;
+        decide(self.policy, &self.weights, &request, candidates, ballot, &mut rng)
+    }
+}
+
+/// The hash at the first boundary past the deepest match, which names the cold part of the prompt;
+/// the last one where all of it is matched.
+fn cold_hash(key: &PrefixKey, matches: &Matches) -> Option<u64> {
+    let deepest = matches.iter().map(|m| m.bytes as usize).max().unwrap_or(0);
+    let past = key.hashes.iter().enumerate().find(|(index, _)| boundary::depth(*index) > deepest);
+    past.map(|(_, hash)| hash).or(key.hashes.last()).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use arc_swap::ArcSwap;
+    use grapevine_route::Reason;
+    use grapevine_tree::{Match, Teacher};
+
+    use super::*;
+    use crate::config::ReplicaSpec;
+    use crate::replica::health::Probe;
+
+    fn picker(n: u16, policy: Policy) -> Picker {
+        let spec = |i| ReplicaSpec { name: format!("r{i}"), url: format!("http://127.0.0.1:{i}") };
+        let specs: Vec<_> = (1..=n).map(spec).collect();
+        Picker {
+            replicas: Arc::new(ArcSwap::from_pointee(ReplicaSet::from_specs(&specs).unwrap())),
+            policy,
+            weights: Weights::default(),
+            bytes_per_token: 4.0,
+            max_inflight: 0,
+            seed: 7,
+        }
+    }
+
+    fn question(turn: u64) -> Question<'static> {
+        Question { turn, key: None, matches: None, except: None }
+    }
+
+    fn names(picker: &Picker, turns: u64) -> Vec<String> {
+        let mut names: Vec<_> =
+            (0..turns).map(|t| picker.pick(&question(t), 0).unwrap().replica.name.clone()).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    #[test]
+    fn a56_every_policy_spreads_equal_requests() {
+        for policy in [Policy::Affinity, Policy::RoundRobin, Policy::Random, Policy::LeastLoaded] {
+            assert_eq!(names(&picker(4, policy), 100), ["r1", "r2", "r3", "r4"], "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn a59_a_replica_that_is_not_well_is_no_candidate_unless_it_is_the_last() {
+        let picker = picker(2, Policy::LeastLoaded);
+        let set = picker.replicas.load_full();
+        set.replicas[0].health.connect_failed(0, true, 0.5);
+        assert_eq!(names(&picker, 50), ["r2"]);
+        set.replicas[1].health.connect_failed(0, true, 0.5);
+        assert_eq!(names(&picker, 50), ["r1", "r2"], "both ejected: both tried");
+    }
+
+    #[test]
+    fn a50_a_replica_that_says_it_is_not_ready_gets_nothing() {
+        let picker = picker(1, Policy::LeastLoaded);
+        for _ in 0..3 {
+            picker.replicas.load().replicas[0].health.probed(Probe::NotReady, false);
+        }
+        assert_eq!(picker.pick(&question(0), 0).err(), Some(RouterError::NoReplica));
+    }
+
+    #[test]
+    fn a_retry_goes_elsewhere_or_nowhere() {
+        let picker = picker(2, Policy::RoundRobin);
+        let first = picker.pick(&question(0), 0).unwrap().replica;
+        let again = |turn| Question { except: Some(first.id), ..question(turn) };
+        for turn in 0..10 {
+            assert_ne!(picker.pick(&again(turn), 0).unwrap().replica.id, first.id);
+        }
+        let alone = self::picker(1, Policy::RoundRobin);
+        let only = alone.pick(&question(0), 0).unwrap().replica;
+        let nowhere = Question { except: Some(only.id), ..question(1) };
+        assert_eq!(alone.pick(&nowhere, 0).err(), Some(RouterError::NoReplica));
+    }
+
+    #[test]
+    fn full_replicas_are_overloaded_not_absent() {
+        let mut picker = picker(2, Policy::LeastLoaded);
+        picker.max_inflight = 1;
+        let held: Vec<_> = (0..2).map(|t| picker.pick(&question(t), 0).unwrap()).collect();
+        assert_eq!(picker.pick(&question(2), 0).err(), Some(RouterError::Overloaded));
+        drop(held);
+        assert!(picker.pick(&question(3), 0).is_ok());
+    }
+
+    #[test]
+    fn a53_counts_return_to_zero_when_picks_are_dropped() {
+        let picker = picker(1, Policy::Affinity);
+        for turn in 0..1_000 {
+            drop(picker.pick(&question(turn), 0).unwrap());
+        }
+        assert_eq!(picker.replicas.load().replicas[0].load.own_inflight(), 0);
+    }
+
+    #[test]
+    fn the_replica_that_holds_the_prefix_is_picked_and_its_cold_part_has_a_name() {
+        let picker = picker(4, Policy::Affinity);
+        let holder = picker.replicas.load().replicas[2].id;
+        let key = PrefixKey { hashes: (1..=8).collect(), bytes: 1_024 };
+        let m = Match { replica: holder, bytes: 512, count: 1.0, teacher: Teacher::Own };
+        let matches = vec![m];
+        assert_eq!(cold_hash(&key, &matches), Some(5));
+        assert_eq!(cold_hash(&key, &vec![Match { bytes: 1_024, ..m }]), Some(8));
+        let asked = Question { turn: 1, key: Some(&key), matches: Some(&matches), except: None };
+        let pick = picker.pick(&asked, 0).unwrap();
+        assert_eq!((pick.replica.id, pick.decision.reason), (holder, Reason::Affinity));
+        assert_eq!(pick.replica.load.own_queued_tokens(), 128);
+        let late = Question { matches: None, ..asked };
+        assert_eq!(picker.pick(&late, 0).unwrap().decision.reason, Reason::NoKey);
+    }
+}

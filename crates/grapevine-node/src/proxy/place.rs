@@ -1,0 +1,79 @@
+//! Which replica gets a request: key, tree, pick, and telling the tree.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use grapevine_route::Policy;
+use grapevine_tree::{Api, Matches, PrefixKey, ReplicaId};
+use http::Method;
+
+use super::pick::{Pick, Question};
+use super::{Proxy, keying};
+use crate::error::RouterError;
+
+/// A request as far as its placement is concerned.
+pub(super) struct Job {
+    turn: u64,
+    /// Present when the request has a prompt that was read.
+    key: Option<Arc<PrefixKey>>,
+    /// What the tree knows of it; `None` when it was not asked or did not answer in time.
+    matches: Option<Matches>,
+    began: Instant,
+}
+
+impl Proxy {
+    /// Reads the prompt and asks the tree, where the policy wants to know.
+    pub(super) async fn look_up(&self, method: &Method, api: Api, body: &Bytes, turn: u64) -> Job {
+        let mut job = Job { turn, key: None, matches: None, began: Instant::now() };
+        if self.picker.policy != Policy::Affinity || api == Api::Other || *method != Method::POST {
+            return job;
+        }
+        let prompt = keying::extract(self.settings.key_seed, api, body).await;
+        let key = Arc::new(prompt.key);
+        if !key.hashes.is_empty() {
+            self.metrics.lookups.inc();
+            job.matches = self.tree.lookup(&key, self.settings.lookup).await;
+            if job.matches.is_none() {
+                self.metrics.lookups_missed.inc();
+            }
+        }
+        job.key = Some(key);
+        job
+    }
+
+    /// Picks a replica and tells the tree at once: the next request with this prefix must see it,
+    /// long before the engine has answered.
+    pub(super) fn place(&self, job: &Job, except: Option<ReplicaId>) -> Result<Pick, RouterError> {
+        let question =
+            Question { turn: job.turn, key: job.key.as_deref(), matches: job.matches.as_ref(), except };
+        let pick = self.picker.pick(&question, self.clock.now())?;
+        if let Some(key) = job.keyed() {
+            self.tree.observe(key, pick.replica.id, pick.decision.uncached_tokens());
+        }
+        let decision = &pick.decision;
+        self.metrics.decided(decision.reason);
+        self.metrics.prompt_tokens.inc_by(u64::from(decision.prompt_tokens));
+        self.metrics.predicted_tokens.inc_by(u64::from(decision.matched_tokens));
+        if decision.matched_tokens > 0 {
+            self.metrics.hits.inc();
+        }
+        if except.is_none() {
+            self.metrics.decision_seconds.observe(job.began.elapsed().as_secs_f64());
+        }
+        Ok(pick)
+    }
+
+    /// The replica did not take the request after all: what the tree was told is taken back.
+    pub(super) fn take_back(&self, job: &Job, replica: ReplicaId) {
+        if let Some(key) = job.keyed() {
+            self.tree.retract(key, replica);
+        }
+    }
+}
+
+impl Job {
+    fn keyed(&self) -> Option<&Arc<PrefixKey>> {
+        self.key.as_ref().filter(|key| !key.hashes.is_empty())
+    }
+}

@@ -1,0 +1,345 @@
+//! The body of a relayed answer.
+//!
+//! It owns everything that must live exactly as long as the answer: the connection to the engine,
+//! the load counted on the replica, the request's place in this router. Frames pass unchanged and
+//! at once; the client's pace is the engine's pace, nothing is buffered. Dropping it, because the
+//! client went away, closes the engine's connection.
+//!
+//! ```text
+//! Relaying --- end ----------------------------------------> Ended
+//!     |------- cut, idle, drain --- error event, delay ---> (error to the client, never an end)
+//! ```
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use grapevine_tree::Api;
+use http::StatusCode;
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::exchange::Exchange;
+use super::pick::Pick;
+use super::sse::Watcher;
+use super::stop::Stopped;
+use super::usage::{Tail, Usage};
+use crate::error::error_body;
+use crate::metrics::outcome::Outcome;
+
+/// Between an error event and the broken connection. An abort throws away what is not yet on the
+/// wire: this is time for the event to get there.
+const ABORT_DELAY: Duration = Duration::from_millis(50);
+
+/// What the side reader makes of the body.
+#[derive(Debug)]
+pub(super) enum Side {
+    /// Nothing.
+    Blind,
+    /// The end of a JSON answer.
+    Json(Tail),
+    /// An event stream.
+    Events(Watcher),
+}
+
+/// Why an answer could not be relayed to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RelayError {
+    /// The engine's connection broke.
+    #[error("the engine closed the connection within its answer")]
+    EngineCut,
+    /// The engine fell silent.
+    #[error("the engine fell silent within its answer")]
+    EngineIdle,
+    /// The router's drain ended.
+    #[error("this router is shutting down")]
+    Drained,
+}
+
+/// Limits of a relay.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// The first event of a stream must be here by then. Engines send headers before they prefill.
+    pub(super) first_event_by: Instant,
+    /// Between two chunks after that.
+    pub(super) idle: Duration,
+}
+
+/// See the module.
+pub(super) struct Relay {
+    upstream: reqwest::Body,
+    /// What was read of the body before it was decided to relay it.
+    head: Option<Bytes>,
+    side: Side,
+    stage: Stage,
+    waits: Option<Waits>,
+    limits: Limits,
+    api: Api,
+    status: StatusCode,
+    first_byte_seen: bool,
+    pick: Pick,
+    exchange: Exchange,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Relaying,
+    Aborting(RelayError),
+    Ended,
+}
+
+/// What a relay waits for besides the engine. Made when the engine first keeps it waiting.
+struct Waits {
+    timer: Pin<Box<Sleep>>,
+    /// The timer stands at the limit for the chunk that is awaited.
+    armed: bool,
+    stopped: Stopped,
+}
+
+impl Relay {
+    #[expect(clippy::too_many_arguments, reason = "it owns what the request was made of")]
+    pub(super) fn new(
+        upstream: reqwest::Body,
+        head: Option<Bytes>,
+        side: Side,
+        limits: Limits,
+        api: Api,
+        status: StatusCode,
+        pick: Pick,
+        exchange: Exchange,
+    ) -> Self {
+        let mut relay = Self {
+            upstream,
+            head,
+            side,
+            stage: Stage::Relaying,
+            waits: None,
+            limits,
+            api,
+            status,
+            first_byte_seen: false,
+            pick,
+            exchange,
+        };
+        if relay.head.is_none() && relay.upstream.is_end_stream() {
+            relay.end();
+        }
+        relay
+    }
+
+    fn on_data(&mut self, data: &Bytes) {
+        match &mut self.side {
+            Side::Blind => self.on_first_byte(),
+            Side::Json(tail) => {
+                tail.push(data);
+                self.on_first_byte();
+            }
+            Side::Events(watcher) => {
+                watcher.push(data);
+                if watcher.started {
+                    self.on_first_byte();
+                }
+            }
+        }
+        if let Some(waits) = &mut self.waits {
+            waits.armed = false;
+        }
+    }
+
+    fn on_first_byte(&mut self) {
+        if std::mem::replace(&mut self.first_byte_seen, true) {
+            return;
+        }
+        self.pick.load.first_byte();
+        if matches!(self.side, Side::Events(_)) {
+            let seconds = self.exchange.began.elapsed().as_secs_f64();
+            self.exchange.proxy.metrics.first_token_seconds.observe(seconds);
+        }
+    }
+
+    /// The engine has answered in full.
+    fn end(&mut self) {
+        if self.stage != Stage::Relaying {
+            return;
+        }
+        self.stage = Stage::Ended;
+        let (usage, failed) = match &self.side {
+            Side::Blind => (Usage::default(), false),
+            Side::Json(tail) => (tail.usage(), false),
+            Side::Events(watcher) => (watcher.usage, watcher.failed),
+        };
+        self.report(usage);
+        if failed {
+            self.pick.replica.health.server_error(self.exchange.proxy.clock.now(), rand::random());
+        }
+        let outcome = if failed { Outcome::StreamFailed } else { Outcome::of_status(self.status) };
+        self.exchange.conclude(outcome);
+    }
+
+    fn report(&self, usage: Usage) {
+        let Some(cached) = usage.cached_tokens else { return };
+        let prompt = usage.prompt_tokens.unwrap_or(0);
+        self.pick.replica.counters.reported(prompt, cached);
+        self.exchange.proxy.metrics.reported_prompt_tokens.inc_by(prompt);
+        self.exchange.proxy.metrics.reported_cached_tokens.inc_by(cached);
+    }
+
+    /// The answer cannot be completed: closes the engine's connection, and says so to the client in
+    /// the way its API knows, if there is one.
+    fn fail(
+        &mut self,
+        error: RelayError,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
+        self.upstream = reqwest::Body::default();
+        self.head = None;
+        self.stage = Stage::Aborting(error);
+        let complete = matches!(&self.side, Side::Events(watcher) if watcher.complete);
+        self.exchange.conclude(match error {
+            _ if complete => Outcome::of_status(self.status),
+            RelayError::EngineCut => Outcome::EngineCut,
+            RelayError::EngineIdle => Outcome::EngineIdle,
+            RelayError::Drained => Outcome::Drained,
+        });
+        let replica = &self.pick.replica;
+        if error != RelayError::Drained && !complete {
+            replica.health.server_error(self.exchange.proxy.clock.now(), rand::random());
+            tracing::info!(replica = replica.name, reason = %error, "answer broken off");
+        }
+        let Some(event) = self.last_words(error) else {
+            return Poll::Ready(Some(Err(error)));
+        };
+        let waits = self.waits.get_or_insert_with(|| Waits::new(&self.exchange, Instant::now()));
+        waits.timer.as_mut().reset(Instant::now() + ABORT_DELAY);
+        // The timer must know whom to wake even if the next poll never comes by itself.
+        let _ = waits.timer.as_mut().poll(cx);
+        Poll::Ready(Some(Ok(Frame::data(event))))
+    }
+
+    /// The error event for a stream that did not already end or fail in its own words.
+    fn last_words(&self, error: RelayError) -> Option<Bytes> {
+        let Side::Events(watcher) = &self.side else { return None };
+        if watcher.complete || watcher.failed {
+            return None;
+        }
+        let opening = if watcher.between_events() { "" } else { "\n\n" };
+        Some(Bytes::from(format!("{opening}{}", error.event(self.api))))
+    }
+
+    fn poll_waits(&mut self, cx: &mut Context<'_>) -> Poll<RelayError> {
+        let started = !matches!(&self.side, Side::Events(watcher) if !watcher.started);
+        let limits = self.limits;
+        let deadline = || if started { Instant::now() + limits.idle } else { limits.first_event_by };
+        let waits = self.waits.get_or_insert_with(|| Waits::new(&self.exchange, deadline()));
+        if !waits.armed {
+            waits.armed = true;
+            waits.timer.as_mut().reset(deadline());
+        }
+        if waits.timer.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(RelayError::EngineIdle);
+        }
+        waits.stopped.as_mut().poll(cx).map(|()| RelayError::Drained)
+    }
+}
+
+impl Waits {
+    fn new(exchange: &Exchange, deadline: Instant) -> Self {
+        Self { timer: Box::pin(sleep_until(deadline)), armed: false, stopped: exchange.proxy.stop.stopped() }
+    }
+}
+
+impl RelayError {
+    /// Stable machine-readable code.
+    pub(super) const fn code(self) -> &'static str {
+        match self {
+            Self::EngineCut => "engine_cut",
+            Self::EngineIdle => "engine_idle",
+            Self::Drained => "shutting_down",
+        }
+    }
+
+    /// The event by which a stream of `api` says that it failed.
+    fn event(self, api: Api) -> String {
+        let message = self.to_string();
+        let object = || error_body(StatusCode::BAD_GATEWAY, self.code(), &message, api);
+        match api {
+            Api::Messages => format!("event: error\ndata: {}\n\n", object()),
+            Api::Responses => {
+                let error = serde_json::json!({ "code": "server_error", "message": message });
+                let response =
+                    serde_json::json!({ "object": "response", "status": "failed", "error": error });
+                let event = serde_json::json!({ "type": "response.failed", "response": response });
+                format!("event: response.failed\ndata: {event}\n\n")
+            }
+            Api::Chat | Api::Completions | Api::Generate | Api::Other => {
+                format!("data: {}\n\n", object())
+            }
+        }
+    }
+}
+
+impl Body for Relay {
+    type Data = Bytes;
+    type Error = RelayError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
+        let this = &mut *self;
+        match this.stage {
+            Stage::Relaying => {}
+            Stage::Ended => return Poll::Ready(None),
+            Stage::Aborting(error) => {
+                if let Some(waits) = &mut this.waits {
+                    ready!(waits.timer.as_mut().poll(cx));
+                }
+                return Poll::Ready(Some(Err(error)));
+            }
+        }
+        if let Some(head) = this.head.take() {
+            this.on_data(&head);
+            if this.upstream.is_end_stream() {
+                this.end();
+            }
+            return Poll::Ready(Some(Ok(Frame::data(head))));
+        }
+        match Pin::new(&mut this.upstream).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref() {
+                    this.on_data(data);
+                }
+                if this.upstream.is_end_stream() {
+                    this.end();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(None) => {
+                this.end();
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(_))) => this.fail(RelayError::EngineCut, cx),
+            Poll::Pending => {
+                let error = ready!(this.poll_waits(cx));
+                this.fail(error, cx)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.stage == Stage::Ended
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // An event stream may get one event more than the engine announced.
+        if matches!(self.side, Side::Events(_)) || self.stage != Stage::Relaying {
+            return SizeHint::default();
+        }
+        let head = self.head.as_ref().map_or(0, Bytes::len) as u64;
+        match self.upstream.size_hint().exact() {
+            Some(rest) => SizeHint::with_exact(head + rest),
+            None => SizeHint::default(),
+        }
+    }
+}

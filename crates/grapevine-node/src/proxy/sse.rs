@@ -1,0 +1,207 @@
+//! Watching an event stream from a copy: the first event, usage, errors, the end.
+//!
+//! It reads lines, never buffers more than one and that capped, and never touches what is relayed.
+
+use memchr::memchr_iter;
+
+use super::usage::{Usage, find_last};
+
+/// Longest line that is put together when chunks split it. A longer one is passed over: it is
+/// relayed all the same.
+const LINE_BYTES: usize = 16 * 1_024;
+
+/// What the stream has shown so far.
+#[derive(Debug, Default)]
+pub(super) struct Watcher {
+    line: Vec<u8>,
+    overlong: bool,
+    event: Event,
+    open: bool,
+    /// A `data:` line has come: the engine generates.
+    pub(super) started: bool,
+    /// The engine said that it failed.
+    pub(super) failed: bool,
+    /// The stream said that it is complete.
+    pub(super) complete: bool,
+    /// What it said of the prompt.
+    pub(super) usage: Usage,
+}
+
+/// What the current event's `event:` line says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Event {
+    #[default]
+    Plain,
+    Error,
+    End,
+}
+
+impl Watcher {
+    /// A chunk passed.
+    pub(super) fn push(&mut self, chunk: &[u8]) {
+        let mut from = 0;
+        for at in memchr_iter(b'\n', chunk) {
+            let piece = chunk.get(from..at).unwrap_or_default();
+            from = at + 1;
+            self.end_line(piece);
+        }
+        let rest = chunk.get(from..).unwrap_or_default();
+        if !rest.is_empty() {
+            self.open = true;
+            self.keep(rest);
+        }
+    }
+
+    /// Whether an event could begin here without running into an unfinished one.
+    pub(super) fn between_events(&self) -> bool {
+        !self.open
+    }
+
+    fn keep(&mut self, piece: &[u8]) {
+        if self.line.len() + piece.len() > LINE_BYTES {
+            self.overlong = true;
+            // The head still says which field it is.
+            self.started |= self.line.starts_with(b"data:") || piece.starts_with(b"data:");
+            self.line.clear();
+        }
+        if !self.overlong {
+            self.line.extend_from_slice(piece);
+        }
+    }
+
+    fn end_line(&mut self, piece: &[u8]) {
+        if self.overlong {
+            self.overlong = false;
+            self.open = true;
+        } else if self.line.is_empty() {
+            self.read_line(piece);
+        } else {
+            self.keep(piece);
+            let mut line = std::mem::take(&mut self.line);
+            if !std::mem::take(&mut self.overlong) {
+                self.read_line(&line);
+            }
+            line.clear();
+            self.line = line;
+        }
+    }
+
+    fn read_line(&mut self, line: &[u8]) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            self.open = false;
+            self.event = Event::Plain;
+            return;
+        }
+        self.open = true;
+        if let Some(data) = line.strip_prefix(b"data:") {
+            self.read_data(data.trim_ascii_start());
+        } else if let Some(name) = line.strip_prefix(b"event:") {
+            self.event = match name.trim_ascii() {
+                b"error" | b"response.failed" => Event::Error,
+                b"message_stop" | b"response.completed" | b"response.incomplete" => Event::End,
+                _ => Event::Plain,
+            };
+        }
+    }
+
+    fn read_data(&mut self, data: &[u8]) {
+        self.started = true;
+        self.failed |= self.event == Event::Error || is_error(data);
+        self.complete |= self.event == Event::End || data == b"[DONE]";
+        if let Some(usage) = find_last(data) {
+            self.usage.update(usage);
+        }
+    }
+}
+
+/// `{"error": ...}` as the first field, or Anthropic's `{"type":"error", ...}`.
+fn is_error(data: &[u8]) -> bool {
+    let Some(object) = data.strip_prefix(b"{") else { return false };
+    let object = object.trim_ascii_start();
+    if object.starts_with(b"\"type\":\"error\"") {
+        return true;
+    }
+    let Some(value) = object.strip_prefix(b"\"error\"") else { return false };
+    let value = value.trim_ascii_start().strip_prefix(b":").unwrap_or_default().trim_ascii_start();
+    value.starts_with(b"{") || value.starts_with(b"\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch(stream: &str, size: usize) -> Watcher {
+        let mut watcher = Watcher::default();
+        for chunk in stream.as_bytes().chunks(size) {
+            watcher.push(chunk);
+        }
+        watcher
+    }
+
+    const CHAT: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"\"}}],\"usage\":null}\n\n\
+        : keep-alive\n\n\
+        data: {\"choices\":[],\"usage\":{\"prompt_tokens\":8,\"prompt_tokens_details\":{\"cached_tokens\":3}}}\n\n\
+        data: [DONE]\n\n";
+
+    #[test]
+    fn usage_and_end_are_read_however_the_stream_is_cut() {
+        for text in [CHAT.to_owned(), CHAT.replace('\n', "\r\n")] {
+            for size in [1, 2, 3, 5, 17, 64, 4_096] {
+                let seen = watch(&text, size);
+                let usage = Usage { prompt_tokens: Some(8), cached_tokens: Some(3) };
+                assert_eq!(seen.usage, usage, "chunks of {size}");
+                assert!(seen.complete && seen.started && !seen.failed && seen.between_events());
+            }
+        }
+    }
+
+    #[test]
+    fn a_comment_is_not_the_first_event() {
+        assert!(!watch(": keep-alive\n\n", 4).started);
+        assert!(watch(": keep-alive\n\ndata: null\n\n", 4).started);
+    }
+
+    #[test]
+    fn an_engines_error_event_is_seen_in_every_api() {
+        for text in [
+            "data: {\"error\":{\"message\":\"x\"}}\n\ndata: [DONE]\n\n",
+            "data: {\"error\": {\"message\":\"x\"}}\n\n",
+            "event: error\ndata: {\"a\":1}\n\n",
+            "data: {\"type\":\"error\",\"error\":{}}\n\n",
+            "event: response.failed\ndata: {\"response\":{}}\n\n",
+        ] {
+            assert!(watch(text, 3).failed, "{text}");
+        }
+        assert!(!watch("data: {\"error\":null,\"choices\":[]}\n\n", 3).failed);
+        assert!(!watch("event: error\n\ndata: {}\n\n", 3).failed, "the name ends with its event");
+    }
+
+    #[test]
+    fn named_ends_count() {
+        assert!(watch("event: message_stop\ndata: {}\n\n", 9).complete);
+        assert!(watch("event: response.completed\ndata: {}\n\n", 9).complete);
+        assert!(!watch("event: message_delta\ndata: {}\n\n", 9).complete);
+    }
+
+    #[test]
+    fn an_overlong_line_is_passed_over_and_bounded() {
+        let long = format!("data: {{\"x\":\"{}\"}}\n\n{CHAT}", "y".repeat(100_000));
+        let mut watcher = Watcher::default();
+        for chunk in long.as_bytes().chunks(1_000) {
+            watcher.push(chunk);
+            assert!(watcher.line.capacity() <= 2 * LINE_BYTES);
+        }
+        assert_eq!(watcher.usage.prompt_tokens, Some(8));
+        assert!(watch(&long, 1_000_000).complete, "in one chunk nothing is overlong");
+    }
+
+    #[test]
+    fn the_middle_of_an_event_is_no_place_for_another() {
+        assert!(watch("", 1).between_events());
+        assert!(!watch("data: {\"a\"", 100).between_events());
+        assert!(!watch("data: {}\n", 100).between_events());
+        assert!(watch("data: {}\n\n", 100).between_events());
+        assert!(!watch("data: {}\n\nda", 100).between_events());
+    }
+}

@@ -1,0 +1,154 @@
+//! Reading `usage` from a copy of what passes by.
+
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use memchr::memmem;
+use serde::Deserialize;
+
+/// Bytes of a JSON answer's end that are kept: `usage` comes after the choices on every engine.
+const TAIL_BYTES: usize = 4_096;
+
+/// What an answer says of its prompt; the fields that are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Usage {
+    /// Prompt tokens.
+    pub(super) prompt_tokens: Option<u64>,
+    /// Of those, found in the cache.
+    pub(super) cached_tokens: Option<u64>,
+}
+
+impl Usage {
+    /// Takes over what `newer` knows.
+    pub(super) fn update(&mut self, newer: Self) {
+        self.prompt_tokens = newer.prompt_tokens.or(self.prompt_tokens);
+        self.cached_tokens = newer.cached_tokens.or(self.cached_tokens);
+    }
+}
+
+/// The wire forms: OpenAI chat and completions, OpenAI responses, Anthropic messages.
+#[derive(Deserialize)]
+struct Wire {
+    prompt_tokens: Option<u64>,
+    input_tokens: Option<u64>,
+    prompt_tokens_details: Option<Details>,
+    input_tokens_details: Option<Details>,
+    cache_read_input_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    cached_tokens: Option<u64>,
+}
+
+impl From<Wire> for Usage {
+    fn from(wire: Wire) -> Self {
+        let details = wire.prompt_tokens_details.or(wire.input_tokens_details);
+        Self {
+            prompt_tokens: wire.prompt_tokens.or(wire.input_tokens),
+            cached_tokens: details.and_then(|d| d.cached_tokens).or(wire.cache_read_input_tokens),
+        }
+    }
+}
+
+const FIELD: &[u8] = b"\"usage\"";
+
+/// Built once: most of what is searched has no usage, and is short.
+static FIELD_FINDER: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(FIELD));
+
+/// The last `usage` object in `json`, which may begin and end anywhere. Inside a JSON string the
+/// quotes would be escaped, so generated text is never taken for it.
+pub(super) fn find_last(json: &[u8]) -> Option<Usage> {
+    FIELD_FINDER.find(json)?;
+    let mut end = json.len();
+    while let Some(at) = memmem::rfind(json.get(..end)?, FIELD) {
+        if let Some(usage) = json.get(at + FIELD.len()..).and_then(parse_value) {
+            return Some(usage);
+        }
+        end = at;
+    }
+    None
+}
+
+/// Parses `: {...}` and whatever follows it.
+fn parse_value(rest: &[u8]) -> Option<Usage> {
+    let value = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+    if !value.starts_with(b"{") {
+        return None;
+    }
+    let mut values = serde_json::Deserializer::from_slice(value).into_iter::<Wire>();
+    values.next()?.ok().map(Usage::from)
+}
+
+/// The end of a JSON body, kept while it passes.
+#[derive(Debug, Default)]
+pub(super) struct Tail {
+    kept: Vec<u8>,
+}
+
+impl Tail {
+    /// A chunk passed.
+    pub(super) fn push(&mut self, chunk: &Bytes) {
+        let new = chunk.get(chunk.len().saturating_sub(TAIL_BYTES)..).unwrap_or_default();
+        let surplus = (self.kept.len() + new.len()).saturating_sub(TAIL_BYTES);
+        self.kept.drain(..surplus.min(self.kept.len()));
+        self.kept.extend_from_slice(new);
+    }
+
+    /// The body has ended: what its end says.
+    pub(super) fn usage(&self) -> Usage {
+        find_last(&self.kept).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(prompt: u64, cached: u64) -> Usage {
+        Usage { prompt_tokens: Some(prompt), cached_tokens: Some(cached) }
+    }
+
+    #[test]
+    fn every_api_form_is_read() {
+        for (json, expected) in [
+            (
+                r#"{"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":4},"x":1}}"#,
+                usage(9, 4),
+            ),
+            (r#"{"usage" : { "input_tokens":9,"input_tokens_details":{"cached_tokens":4}}}"#, usage(9, 4)),
+            (r#"{"usage":{"input_tokens":9,"cache_read_input_tokens":4,"output_tokens":1}}"#, usage(9, 4)),
+            (
+                r#"{"usage":{"prompt_tokens":9,"prompt_tokens_details":null}}"#,
+                Usage { prompt_tokens: Some(9), cached_tokens: None },
+            ),
+        ] {
+            assert_eq!(find_last(json.as_bytes()), Some(expected), "{json}");
+        }
+    }
+
+    #[test]
+    fn generated_text_is_not_taken_for_usage() {
+        let json = br#"{"usage":{"prompt_tokens":1},"text":"\"usage\":{\"prompt_tokens\":666}"}"#;
+        assert_eq!(find_last(json).unwrap().prompt_tokens, Some(1));
+        assert_eq!(find_last(br#"{"usage":null}"#), None);
+        assert_eq!(find_last(br#"{"usage":{"prompt_tokens":"many"}}"#), None);
+        assert_eq!(find_last(b"\"usage\""), None);
+    }
+
+    #[test]
+    fn the_tail_is_bounded_and_survives_any_chunking() {
+        let body = format!(
+            r#"{{"choices":["{}"],"usage":{{"prompt_tokens":5,"prompt_tokens_details":{{"cached_tokens":2}}}}}}"#,
+            "x".repeat(10_000)
+        );
+        for size in [1, 7, 4_096, 100_000] {
+            let mut tail = Tail::default();
+            for chunk in body.as_bytes().chunks(size) {
+                tail.push(&Bytes::copy_from_slice(chunk));
+                assert!(tail.kept.len() <= TAIL_BYTES);
+            }
+            assert_eq!(tail.usage(), usage(5, 2), "chunks of {size}");
+        }
+    }
+}

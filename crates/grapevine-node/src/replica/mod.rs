@@ -1,0 +1,144 @@
+//! The replicas a request can go to, as request actors see them.
+//!
+//! The replica actor owns the set and publishes it as a snapshot; what changes with every request
+//! (load, health signals, counters) are atomics inside, so that a pick never waits for anybody.
+
+pub mod health;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use arc_swap::ArcSwap;
+use grapevine_route::ReplicaLoad;
+use grapevine_tree::ReplicaId;
+use http::HeaderValue;
+
+use crate::config::ReplicaSpec;
+use health::Health;
+
+/// The current set. Readers take a snapshot; only the replica actor replaces it.
+pub type SharedReplicas = Arc<ArcSwap<ReplicaSet>>;
+
+/// All replicas, in the order they were configured.
+#[derive(Debug, Default)]
+pub struct ReplicaSet {
+    /// The replicas; no two share an id.
+    pub replicas: Vec<Arc<Replica>>,
+}
+
+/// One replica of an engine.
+#[derive(Debug)]
+pub struct Replica {
+    /// Stable over routers and restarts.
+    pub id: ReplicaId,
+    /// Its name in metrics, headers and logs.
+    pub name: String,
+    /// Base URL without a trailing slash.
+    pub url: String,
+    /// The name as a header value.
+    pub name_header: HeaderValue,
+    /// Relative capacity.
+    pub weight: f32,
+    /// What is in flight there.
+    pub load: Arc<ReplicaLoad>,
+    /// Whether it should get requests.
+    pub health: Health,
+    /// What came of what was sent there.
+    pub counters: Counters,
+    /// Cache generation: grows when the replica restarted. Written by the replica actor.
+    pub epoch: AtomicU32,
+}
+
+/// Totals of one replica since the router's start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Requests sent there.
+    pub picks: AtomicU64,
+    /// Prompt tokens sent there, estimated from bytes.
+    pub prompt_tokens: AtomicU64,
+    /// Of those, predicted to be in its cache.
+    pub predicted_tokens: AtomicU64,
+    /// Prompt tokens that its answers reported.
+    pub reported_prompt_tokens: AtomicU64,
+    /// Cached tokens that its answers reported.
+    pub reported_cached_tokens: AtomicU64,
+}
+
+/// Two replicas whose URLs have one id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("replicas {first} and {second} have the same id: their URLs are equal or collide")]
+pub struct SameId {
+    first: String,
+    second: String,
+}
+
+impl ReplicaSet {
+    /// The set that `specs` describe.
+    pub fn from_specs(specs: &[ReplicaSpec]) -> Result<Self, SameId> {
+        let mut set = Self::default();
+        for spec in specs {
+            let replica = Replica::new(spec);
+            if let Some(twin) = set.get(replica.id) {
+                return Err(SameId { first: twin.name.clone(), second: replica.name });
+            }
+            set.replicas.push(Arc::new(replica));
+        }
+        Ok(set)
+    }
+
+    /// The replica called `id`.
+    pub fn get(&self, id: ReplicaId) -> Option<&Arc<Replica>> {
+        self.replicas.iter().find(|r| r.id == id)
+    }
+}
+
+impl Replica {
+    fn new(spec: &ReplicaSpec) -> Self {
+        let url = spec.url.trim_end_matches('/').to_owned();
+        Self {
+            id: ReplicaId::of_url(&url),
+            name_header: HeaderValue::from_str(&spec.name)
+                .unwrap_or_else(|_| HeaderValue::from_static("unprintable")),
+            name: spec.name.clone(),
+            url,
+            weight: 1.0,
+            load: Arc::default(),
+            health: Health::default(),
+            counters: Counters::default(),
+            epoch: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Counters {
+    /// A request was sent with this prediction.
+    pub fn picked(&self, prompt_tokens: u32, predicted_tokens: u32) {
+        self.picks.fetch_add(1, Relaxed);
+        self.prompt_tokens.fetch_add(u64::from(prompt_tokens), Relaxed);
+        self.predicted_tokens.fetch_add(u64::from(predicted_tokens), Relaxed);
+    }
+
+    /// An answer said what it really was.
+    pub fn reported(&self, prompt_tokens: u64, cached_tokens: u64) {
+        self.reported_prompt_tokens.fetch_add(prompt_tokens, Relaxed);
+        self.reported_cached_tokens.fetch_add(cached_tokens, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str, url: &str) -> ReplicaSpec {
+        ReplicaSpec { name: name.into(), url: url.into() }
+    }
+
+    #[test]
+    fn one_url_twice_is_refused() {
+        let twice = [spec("a", "http://h:1"), spec("b", "http://h:1/")];
+        assert!(ReplicaSet::from_specs(&twice).is_err());
+        let set = ReplicaSet::from_specs(&[spec("a", "http://h:1/"), spec("b", "http://h:2")]).unwrap();
+        assert_eq!(set.replicas[0].url, "http://h:1", "joining paths never makes //");
+        assert_eq!(set.get(ReplicaId::of_url("http://h:2")).unwrap().name, "b");
+    }
+}
