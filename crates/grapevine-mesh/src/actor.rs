@@ -134,7 +134,8 @@ pub async fn spawn<H: Host>(config: MeshConfig, host: Arc<H>) -> Result<MeshHand
     Ok(start(config, host, port, bound, counters))
 }
 
-/// Starts gossip over a transport of the caller's: a simulated network. Nothing is sealed.
+/// Starts gossip over a transport of the caller's: a simulated network. Nothing is sealed, and
+/// `listen` must be the very address at which peers reach this router there.
 pub fn spawn_with_transport<H: Host>(
     config: MeshConfig,
     host: Arc<H>,
@@ -288,6 +289,7 @@ impl<H: Host> Mesh<H> {
                     warn!(error = %why, "gossip task ended, starting it again");
                     self.totals.restarts += 1;
                     self.generation = self.generation.saturating_add(1);
+                    self.publish_status(None);
                     return self.wait().await;
                 }
                 msg = self.commands.recv() => match msg {

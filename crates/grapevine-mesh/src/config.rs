@@ -34,7 +34,7 @@ pub struct MeshConfig {
     pub seeds: Vec<String>,
     /// Seals every datagram. Without it, gossip stays on the loopback interface.
     pub secret: Option<Vec<u8>>,
-    /// A secret that peers may still be using: opens, never seals.
+    /// A secret that peers may still be using. Opens, and seals only to who seals with it.
     pub previous_secret: Option<Vec<u8>>,
     /// Time between two publications.
     pub interval: Duration,

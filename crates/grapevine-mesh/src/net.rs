@@ -181,6 +181,3 @@ fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, ConnectionReset, Interrupted, OutOfMemory, WouldBlock};
     matches!(error.kind(), ConnectionRefused | ConnectionReset | Interrupted | OutOfMemory | WouldBlock)
 }
-
-#[cfg(test)]
-mod tests;

@@ -13,6 +13,7 @@ use chitchat::{
 use grapevine_tree::boundary::SCHEME;
 use grapevine_tree::{Millis, RouterId};
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 use crate::carrier::{META_KEY, Meta, RING_PREFIX, VITALS_KEY, from_text};
 use crate::codec::{CodecError, WIRE_VERSION, decode_segment, decode_vitals};
@@ -21,6 +22,10 @@ use crate::counters::{Counters, SegmentReject};
 use crate::fleet::{Fleet, MAX_ROUTERS, News, Router, Standing};
 use crate::outbox::Write;
 use crate::status::PeerStatus;
+
+/// Changes that come within this time of each other are read together: in a large fleet a tick
+/// brings dozens.
+const GATHER: Duration = Duration::from_millis(10);
 
 /// Suspicion at which a silent router counts as dead: 1.5 to 2 s at the default interval.
 const PHI_THRESHOLD: f64 = 8.0;
@@ -42,6 +47,7 @@ const TOMBSTONE_GRACE: Duration = Duration::from_secs(60);
 pub(crate) struct Session {
     handle: ChitchatHandle,
     changed: Arc<Notify>,
+    read_at: Option<Instant>,
     /// Dropping these would stop the notices.
     _listeners: [ListenerHandle; 3],
     name: Arc<str>,
@@ -101,6 +107,7 @@ impl Session {
         Ok(Self {
             handle,
             changed,
+            read_at: None,
             _listeners: listeners,
             name,
             namesake: None,
@@ -115,9 +122,16 @@ impl Session {
         async move { ended.await.map_or_else(|error| format!("{error:#}"), |()| "no reason given".to_owned()) }
     }
 
-    /// Resolves when something was changed since the last time.
-    pub(crate) async fn changed(&self) {
-        self.changed.notified().await;
+    /// Resolves a moment after something was changed since the last time. Cancel-safe.
+    pub(crate) async fn changed(&mut self) {
+        if self.read_at.is_none() {
+            self.changed.notified().await;
+            self.read_at = Some(Instant::now() + GATHER);
+        }
+        if let Some(at) = self.read_at {
+            sleep_until(at).await;
+            self.read_at = None;
+        }
     }
 
     pub(crate) async fn close(self) {

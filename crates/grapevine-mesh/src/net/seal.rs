@@ -3,7 +3,9 @@
 //! **Keys.** Each time the socket opens it draws a 16-byte salt; its key is HKDF-SHA256(secret, salt,
 //! `grapevine gossip v1` + cluster id), so a counter from 0 is a safe nonce for AES-256-GCM, and the
 //! same secret in another fleet is another key. A key id of 4 bytes, derived from the secret, tells
-//! foreign datagrams apart before any decryption, and lets a receiver hold two secrets at once.
+//! foreign datagrams apart before any decryption. While a secret is being replaced a router holds two:
+//! it opens both, and seals with the one that the receiver seals with, so that the routers can be
+//! restarted with the new secret one after the other.
 //!
 //! **Freshness without clocks.** A receiver draws an 8-byte tag, and takes data only if it is sealed
 //! for that tag with a counter not used before. What was recorded before the receiver restarted, or
@@ -45,8 +47,11 @@ const TAG_BYTES: usize = 16;
 /// Bytes of a message in one datagram.
 const PIECE_BYTES: usize = MAX_DATAGRAM - SEALED_BYTES - TAG_BYTES;
 
-/// Bytes of an ask and of a tell: neither is longer than the other.
+/// Body of an ask (zeros) and of a tell (the counter that it answers): neither is longer.
 const COUNTER_BYTES: usize = 8;
+
+/// Length of an ask and of a tell.
+const ASK_BYTES: usize = SEALED_BYTES + COUNTER_BYTES + TAG_BYTES;
 
 /// Boots of senders whose counters are remembered. When there are more, the one silent longest goes
 /// and this receiver takes a new tag, so that nothing it forgot can be replayed.
@@ -58,6 +63,9 @@ const MAX_ROUTES: usize = 1_024;
 /// Answers to strangers in a second, at most: each costs about 10 us, so 1 % of a core.
 const TELLS_PER_SECOND: u32 = 1_000;
 
+/// An ask or a tell.
+const WHOLE: Place = Place { message: 0, index: 0, count: 1 };
+
 const INFO: &[u8] = b"grapevine gossip v1";
 const KEY_ID_SALT: &[u8] = b"grapevine gossip key id v1";
 
@@ -66,6 +74,8 @@ struct Secret {
     id: [u8; 4],
     secret: Vec<u8>,
     cluster_id: String,
+    /// Ours, of this boot.
+    own: LessSafeKey,
 }
 
 /// Another router's boot, known from a datagram of its that was sealed for our tag.
@@ -78,7 +88,8 @@ struct Sender {
 /// What is known of the router at an address.
 #[derive(Clone, Copy)]
 struct Route {
-    tag: Option<u64>,
+    /// Its tag, and which of our secrets it seals with.
+    seals: Option<(u64, usize)>,
     /// Counters sent there since the tag was learnt: an answer to one of them is news.
     asked: (u64, u64),
     used_at: u64,
@@ -88,7 +99,6 @@ struct Route {
 pub(super) struct Sealed {
     secrets: Vec<Secret>,
     salt: Salt,
-    key: LessSafeKey,
     tag: u64,
     counter: u64,
     message: u32,
@@ -101,16 +111,13 @@ pub(super) struct Sealed {
 }
 
 impl Sealed {
-    /// With `secrets`, of which the first seals and all open.
+    /// With `secrets`, the current one first.
     pub(super) fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>, cluster_id: &str) -> Self {
-        let secrets: Vec<Secret> = secrets.into_iter().map(|it| Secret::new(it, cluster_id)).collect();
         let mut salt = Salt::default();
         fill_random(&mut salt);
-        let key = secrets.first().expect("sealing needs a secret").key(&salt);
         Self {
-            secrets,
+            secrets: secrets.into_iter().map(|it| Secret::new(it, cluster_id, &salt)).collect(),
             salt,
-            key,
             tag: random_tag(),
             counter: 0,
             message: 0,
@@ -125,20 +132,28 @@ impl Sealed {
     /// The datagrams for a message; only a question when the receiver's tag is not known.
     pub(super) fn write(&mut self, packed: &[u8], to: SocketAddr) -> Vec<Vec<u8>> {
         let first = self.counter;
-        let Some(tag) = self.routes.get(&to).and_then(|route| route.tag) else {
-            let ask = self.seal(Kind::Ask, 0, whole(0), &[0; COUNTER_BYTES]);
-            self.note_sent(to, first);
-            return vec![ask];
+        let datagrams = match self.routes.get(&to).and_then(|route| route.seals) {
+            Some((tag, secret)) => self.write_data(packed, tag, secret),
+            None => self.write_asks(),
         };
-        self.message = self.message.wrapping_add(1);
-        let Some((count, pieces)) = frame::cut(packed, PIECE_BYTES) else { return Vec::new() };
-        let mut datagrams = Vec::with_capacity(usize::from(count));
-        for (index, piece) in pieces {
-            let place = Place { message: self.message, index, count };
-            datagrams.push(self.seal(Kind::Data, tag, place, piece));
-        }
         self.note_sent(to, first);
         datagrams
+    }
+
+    fn write_data(&mut self, packed: &[u8], tag: u64, secret: usize) -> Vec<Vec<u8>> {
+        self.message = self.message.wrapping_add(1);
+        let message = self.message;
+        let Some((count, pieces)) = frame::cut(packed, PIECE_BYTES) else { return Vec::new() };
+        let seal =
+            |(index, piece)| self.seal(secret, Kind::Data, tag, Place { message, index, count }, piece);
+        pieces.filter_map(seal).collect()
+    }
+
+    /// One with each secret: the receiver may not have the current one yet.
+    fn write_asks(&mut self) -> Vec<Vec<u8>> {
+        let secrets = self.secrets.len();
+        let ask = |secret| self.seal(secret, Kind::Ask, 0, WHOLE, &[0; COUNTER_BYTES]);
+        (0..secrets).filter_map(ask).collect()
     }
 
     /// What a datagram brings.
@@ -150,12 +165,16 @@ impl Sealed {
         if header.to != self.tag || header.kind == Kind::Ask {
             return self.read_unbound(&header, datagram, from);
         }
-        let body = self.open_bound(&header, datagram)?;
-        match header.kind {
-            Kind::Data => Ok(self.take_data(&header, &body, from)),
-            Kind::Tell => self.take_tell(&header, &body, from),
-            Kind::Ask => Err(Reject::Misdirected),
+        let secret = self.secret(header.key_id)?;
+        let body = self.open_bound(secret, &header, datagram)?;
+        if header.kind == Kind::Tell {
+            return self.take_tell(secret, &header, &body, from);
         }
+        self.learn(from, (header.from, secret));
+        Ok(match self.reassembly.add(header.salt, header.place, &body) {
+            Some(packed) => Outcome::Message(packed),
+            None => Outcome::Nothing,
+        })
     }
 
     pub(super) fn take_given_up(&mut self) -> u64 {
@@ -170,19 +189,25 @@ impl Sealed {
         from: SocketAddr,
     ) -> Result<Outcome, Reject> {
         let secret = self.secret(header.key_id)?;
-        // One answer for a message of many fragments is enough.
-        if header.kind == Kind::Tell || header.place.index != 0 || !self.may_tell() {
+        // One answer for a message of many fragments is enough, and none for less than it takes.
+        let worth_it = header.kind != Kind::Tell && header.place.index == 0 && datagram.len() >= ASK_BYTES;
+        if !worth_it || !self.may_tell() {
             return Err(Reject::Misdirected);
         }
-        open(&self.secrets.get(secret).ok_or(Reject::Foreign)?.key(&header.salt), header, datagram)?;
+        open(&self.key_of(secret, header)?, header, datagram)?;
         let misdirected = header.kind == Kind::Data;
-        let tell = self.seal(Kind::Tell, header.from, whole(0), &header.counter.to_le_bytes());
-        Ok(Outcome::Answer { datagram: tell, to: from, misdirected })
+        let answers = header.counter.to_le_bytes();
+        let tell = self.seal(secret, Kind::Tell, header.from, WHOLE, &answers);
+        Ok(Outcome::Answer { datagram: tell.ok_or(Reject::Foreign)?, to: from, misdirected })
     }
 
     /// Opens what is sealed for our tag, and uses up its counter.
-    fn open_bound(&mut self, header: &SealedHeader, datagram: &[u8]) -> Result<Vec<u8>, Reject> {
-        let secret = self.secret(header.key_id)?;
+    fn open_bound(
+        &mut self,
+        secret: usize,
+        header: &SealedHeader,
+        datagram: &[u8],
+    ) -> Result<Vec<u8>, Reject> {
         self.uses += 1;
         let id = (header.key_id, header.salt);
         if let Some(sender) = self.senders.get_mut(&id) {
@@ -194,7 +219,7 @@ impl Sealed {
             sender.used_at = self.uses;
             return Ok(body);
         }
-        let key = self.secrets.get(secret).ok_or(Reject::Foreign)?.key(&header.salt);
+        let key = self.key_of(secret, header)?;
         let body = open(&key, header, datagram)?;
         self.make_room();
         let mut window = ReplayWindow::new();
@@ -203,39 +228,44 @@ impl Sealed {
         Ok(body)
     }
 
-    fn take_data(&mut self, header: &SealedHeader, body: &[u8], from: SocketAddr) -> Outcome {
-        self.learn(from, header.from);
-        match self.reassembly.add(header.salt, header.place, body) {
-            Some(packed) => Outcome::Message(packed),
-            None => Outcome::Nothing,
-        }
-    }
-
     /// An answer is good if it answers something sent to that address since its tag was learnt.
-    fn take_tell(&mut self, header: &SealedHeader, body: &[u8], from: SocketAddr) -> Result<Outcome, Reject> {
+    fn take_tell(
+        &mut self,
+        secret: usize,
+        header: &SealedHeader,
+        body: &[u8],
+        from: SocketAddr,
+    ) -> Result<Outcome, Reject> {
         let answers = u64::from_le_bytes(body.try_into().map_err(|_| Reject::Damaged)?);
         let route = self.routes.get(&from).ok_or(Reject::Misdirected)?;
         if !(route.asked.0..route.asked.1).contains(&answers) {
             return Err(Reject::Replayed);
         }
-        self.learn(from, header.from);
+        self.learn(from, (header.from, secret));
         Ok(Outcome::Nothing)
     }
 
-    /// `counter` first seals nothing twice: it is used here and nowhere else.
-    fn seal(&mut self, kind: Kind, to: u64, place: Place, body: &[u8]) -> Vec<u8> {
-        let key_id = self.secrets.first().map(|secret| secret.id).unwrap_or_default();
+    /// Uses a counter, which no other datagram of this boot has.
+    fn seal(&mut self, secret: usize, kind: Kind, to: u64, place: Place, body: &[u8]) -> Option<Vec<u8>> {
+        let secret = self.secrets.get(secret)?;
         let counter = self.counter;
         self.counter += 1;
-        let header = SealedHeader { kind, key_id, salt: self.salt, to, from: self.tag, counter, place };
+        let (key_id, salt, from) = (secret.id, self.salt, self.tag);
         let mut datagram = Vec::with_capacity(SEALED_BYTES + body.len() + TAG_BYTES);
-        header.write(&mut datagram);
+        SealedHeader { kind, key_id, salt, to, from, counter, place }.write(&mut datagram);
         let mut sealed = body.to_vec();
-        self.key
+        secret
+            .own
             .seal_in_place_append_tag(nonce(counter), Aad::from(&datagram), &mut sealed)
             .expect("a datagram is far below AES-GCM's limit of 64 GiB");
         datagram.extend(sealed);
-        datagram
+        Some(datagram)
+    }
+
+    /// The key of the sender of `header`.
+    fn key_of(&self, secret: usize, header: &SealedHeader) -> Result<LessSafeKey, Reject> {
+        let Secret { secret, cluster_id, .. } = self.secrets.get(secret).ok_or(Reject::Foreign)?;
+        Ok(derive(secret, cluster_id, &header.salt))
     }
 
     fn secret(&self, key_id: [u8; 4]) -> Result<usize, Reject> {
@@ -251,11 +281,11 @@ impl Sealed {
         self.tells.1 <= TELLS_PER_SECOND
     }
 
-    fn learn(&mut self, from: SocketAddr, tag: u64) {
+    fn learn(&mut self, from: SocketAddr, seals: (u64, usize)) {
         let counter = self.counter;
         let route = self.route(from);
-        if route.tag != Some(tag) {
-            route.tag = Some(tag);
+        if route.seals != Some(seals) {
+            route.seals = Some(seals);
             route.asked = (counter, counter);
         }
     }
@@ -275,7 +305,7 @@ impl Sealed {
             let oldest = self.routes.iter().min_by_key(|(_, route)| route.used_at).map(|(addr, _)| *addr);
             oldest.map(|addr| self.routes.remove(&addr));
         }
-        let route = self.routes.entry(addr).or_insert(Route { tag: None, asked: (0, 0), used_at: 0 });
+        let route = self.routes.entry(addr).or_insert(Route { seals: None, asked: (0, 0), used_at: 0 });
         route.used_at = self.uses;
         route
     }
@@ -291,23 +321,23 @@ impl Sealed {
 }
 
 impl Secret {
-    fn new(secret: &[u8], cluster_id: &str) -> Self {
+    fn new(secret: &[u8], cluster_id: &str, salt: &Salt) -> Self {
         let mut id = [0; 4];
         let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, KEY_ID_SALT).extract(secret);
-        let info: &[&[u8]] = &[INFO, cluster_id.as_bytes()];
-        prk.expand(info, KeyIdLen)
+        prk.expand(&[INFO, cluster_id.as_bytes()], KeyIdLen)
             .and_then(|okm| okm.fill(&mut id))
             .expect("4 bytes are far below HKDF's limit");
-        Self { id, secret: secret.to_vec(), cluster_id: cluster_id.to_owned() }
+        let own = derive(secret, cluster_id, salt);
+        Self { id, secret: secret.to_vec(), cluster_id: cluster_id.to_owned(), own }
     }
+}
 
-    /// The key of the sender that drew `salt`.
-    fn key(&self, salt: &Salt) -> LessSafeKey {
-        let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(&self.secret);
-        let info: &[&[u8]] = &[INFO, self.cluster_id.as_bytes()];
-        let okm = prk.expand(info, &AES_256_GCM).expect("32 bytes are far below HKDF's limit");
-        LessSafeKey::new(UnboundKey::from(okm))
-    }
+/// The key of the router that drew `salt`.
+fn derive(secret: &[u8], cluster_id: &str, salt: &Salt) -> LessSafeKey {
+    let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(secret);
+    let info = [INFO, cluster_id.as_bytes()];
+    let okm = prk.expand(&info, &AES_256_GCM).expect("32 bytes are far below HKDF's limit");
+    LessSafeKey::new(UnboundKey::from(okm))
 }
 
 struct KeyIdLen;
@@ -333,10 +363,6 @@ fn nonce(counter: u64) -> Nonce {
         *low = counter.to_le_bytes();
     }
     Nonce::assume_unique_for_key(bytes)
-}
-
-fn whole(message: u32) -> Place {
-    Place { message, index: 0, count: 1 }
 }
 
 fn random_tag() -> u64 {
