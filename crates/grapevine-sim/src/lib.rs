@@ -1,0 +1,6 @@
+//! What would grapevine do with this traffic? Simulation in virtual time over the code that serves.
+//!
+//! [`replay`] sends a recorded trace through the real prefix key, tree, votes, guard and picker, and
+//! a model of the engines behind them.
+
+pub mod replay;
