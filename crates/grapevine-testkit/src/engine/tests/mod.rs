@@ -1,0 +1,4 @@
+mod answers;
+mod client;
+mod faults;
+mod lifecycle;

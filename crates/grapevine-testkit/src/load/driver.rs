@@ -1,0 +1,170 @@
+//! The loop that sends.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use reqwest::Client;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::client::{ClientError, exchange, http_client, post};
+use super::report::{Outcome, Report};
+use super::turns::{Turn, Turns};
+use crate::engine::DEFAULT_MODEL;
+use crate::workload::Ask;
+
+/// How to send a workload.
+#[derive(Clone, Debug)]
+pub struct LoadConfig {
+    /// Base URLs of the routers; request `i` goes to target `i` modulo their number.
+    pub targets: Vec<String>,
+    /// Requests at the same time at most. Default 16.
+    pub connections: usize,
+    /// Requests a second in all; without it each connection sends when its last answer is read.
+    pub rate: Option<f64>,
+    /// Ask for streams. Default false.
+    pub stream: bool,
+    /// Output tokens asked for. Default 8.
+    pub max_tokens: u32,
+    /// Model asked for. Default the simulated engine's.
+    pub model: String,
+    /// Bearer token, if any.
+    pub api_key: Option<String>,
+    /// A request that takes longer has failed. Default 120 s.
+    pub timeout: Duration,
+}
+
+impl LoadConfig {
+    /// The defaults, to these targets.
+    pub fn new<T: Into<String>>(targets: impl IntoIterator<Item = T>) -> Self {
+        let slashless = |url: T| url.into().trim_end_matches('/').to_owned();
+        Self {
+            targets: targets.into_iter().map(slashless).collect(),
+            connections: 16,
+            rate: None,
+            stream: false,
+            max_tokens: 8,
+            model: DEFAULT_MODEL.to_owned(),
+            api_key: None,
+            timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+type OnOutcome = Box<dyn Fn(&Outcome) + Send + Sync>;
+
+/// A load run that is being set up.
+pub struct Load {
+    config: LoadConfig,
+    client: Client,
+    on_outcome: OnOutcome,
+    stop: watch::Receiver<bool>,
+    /// Keeps `stop` from closing when nobody else holds a sender.
+    stopper: Stop,
+}
+
+/// Stops a load run: what is in flight is broken off, the report has what was seen.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<watch::Sender<bool>>);
+
+impl Stop {
+    /// Stops the run.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl Load {
+    /// A run with these settings.
+    pub fn new(config: LoadConfig) -> Result<Self, ClientError> {
+        let client = http_client(config.connections, config.timeout)?;
+        let (stopper, stop) = watch::channel(false);
+        Ok(Self { config, client, on_outcome: Box::new(|_| {}), stop, stopper: Stop(Arc::new(stopper)) })
+    }
+
+    /// Calls `watch` at each request's end: for a live view. It must not block.
+    #[must_use]
+    pub fn on_outcome(mut self, watch: impl Fn(&Outcome) + Send + Sync + 'static) -> Self {
+        self.on_outcome = Box::new(watch);
+        self
+    }
+
+    /// What stops the run early. Dropping the run's future does so as well, without a report.
+    pub fn stopper(&self) -> Stop {
+        self.stopper.clone()
+    }
+
+    /// Sends all of `asks`.
+    pub async fn run(self, asks: impl IntoIterator<Item = Ask, IntoIter: Send>) -> Report {
+        let begin = Instant::now();
+        let run = Run {
+            source: Mutex::new(asks.into_iter()),
+            turns: Turns::default(),
+            report: Mutex::new(Report::default()),
+            urls: self.config.targets.iter().map(|base| format!("{base}/v1/chat/completions")).collect(),
+            begin,
+            load: &self,
+        };
+        let mut stop = self.stop.clone();
+        let stopped = tokio::select! {
+            _ = join_all((0..self.config.connections).map(|_| run.work())) => false,
+            _ = stop.wait_for(|stopped| *stopped) => true,
+        };
+        let report = run.report.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Report { wall: begin.elapsed(), stopped, ..report }
+    }
+}
+
+struct Run<'a, I> {
+    source: Mutex<I>,
+    turns: Turns,
+    report: Mutex<Report>,
+    urls: Vec<String>,
+    begin: Instant,
+    load: &'a Load,
+}
+
+impl<I: Iterator<Item = Ask>> Run<'_, I> {
+    /// One connection's life.
+    async fn work(&self) {
+        while let Some((ask, turn)) = self.next() {
+            if let Some(rate) = self.load.config.rate {
+                let due = Duration::try_from_secs_f64(ask.index as f64 / rate).unwrap_or_default();
+                sleep_until(self.begin + due).await;
+            }
+            if let Some(mut turn) = turn {
+                turn.start().await;
+                self.send(&ask).await;
+            } else {
+                self.send(&ask).await;
+            }
+        }
+    }
+
+    /// The next request and its place in its conversation, taken together to keep the order.
+    fn next(&self) -> Option<(Ask, Option<Turn<'_>>)> {
+        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let ask = source.next()?;
+        let turn = ask.in_turn.then(|| self.turns.take(ask.group));
+        Some((ask, turn))
+    }
+
+    async fn send(&self, ask: &Ask) {
+        let config = &self.load.config;
+        let target = ask.index.checked_rem(self.urls.len()).unwrap_or(0);
+        let mut outcome =
+            Outcome { index: ask.index, group: ask.group, turn: ask.turn, target, ..Outcome::default() };
+        let result = match self.urls.get(target) {
+            Some(url) => {
+                let body = ask.body(&config.model, config.max_tokens, config.stream);
+                let request = post(&self.load.client, url, config.api_key.as_deref(), body);
+                exchange(request, config.stream, &mut outcome).await
+            }
+            None => Err("no target".to_owned()),
+        };
+        outcome.error = result.err();
+        (self.load.on_outcome)(&outcome);
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).add(outcome);
+    }
+}
