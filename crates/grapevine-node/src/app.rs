@@ -33,6 +33,7 @@ use crate::proxy::stop::Stop;
 use crate::proxy::{self, Proxy, Wiring};
 use crate::replica::{ReplicaSet, SameId};
 use crate::server::Server;
+use crate::telemetry::Tracer;
 
 /// After the drain's end: time for the last error events to reach their clients.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -41,17 +42,19 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const LEAVE_LIMIT: Duration = Duration::from_secs(3);
 
 /// What a router takes from outside besides its configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Deps {
     /// Time.
     pub clock: Clock,
     /// Of every random choice.
     pub seed: u64,
+    /// Makes spans.
+    pub tracer: Tracer,
 }
 
 impl Default for Deps {
     fn default() -> Self {
-        Self { clock: Clock::start(), seed: rand::random() }
+        Self { clock: Clock::start(), seed: rand::random(), tracer: Tracer::off() }
     }
 }
 
@@ -114,7 +117,7 @@ pub struct App {
 impl App {
     /// Binds, wires and starts everything but the accepting of requests.
     pub async fn build(config: Config, deps: Deps) -> Result<Self, BuildError> {
-        let Deps { clock, seed } = deps;
+        let Deps { clock, seed, tracer } = deps;
         let front = bind(config.listen).await?;
         let admin = bind(config.admin_listen).await?;
         let set = ReplicaSet::from_specs(&config.replicas)?;
@@ -133,7 +136,7 @@ impl App {
         let (replica_handle, replica_task) =
             replica::spawn(Arc::clone(&replicas), probes, tree.clone(), clock, seed);
         let wiring =
-            Wiring { replicas, tree: tree.clone(), client, metrics, clock, stop: stop.clone(), seed };
+            Wiring { replicas, tree: tree.clone(), client, metrics, clock, stop: stop.clone(), tracer, seed };
         let proxy = Arc::new(Proxy::new(&config, wiring));
         let host = Arc::new(NodeHost::new(tree.clone(), replica_handle.clone()));
         let admin_url = format!("http://{}", admin.addr());

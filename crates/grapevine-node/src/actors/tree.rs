@@ -223,7 +223,7 @@ mod tests {
 
     fn key(tag: u64) -> Arc<PrefixKey> {
         // Spread like real hashes: the tree does not look at every bit.
-        let hash = |i| (tag * 100 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = |i: u64| (tag * 100 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Arc::new(PrefixKey { hashes: (0..8u64).map(hash).collect(), bytes: 1_024 })
     }
 

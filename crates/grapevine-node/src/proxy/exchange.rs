@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::Proxy;
 use crate::error::RouterError;
 use crate::metrics::outcome::Outcome;
+use crate::telemetry::{ServerRequest, ServerSpan};
 
 /// Counts requests against the router's limit.
 #[derive(Debug)]
@@ -41,26 +42,42 @@ impl Admission {
 pub(super) struct Exchange {
     pub(super) proxy: Arc<Proxy>,
     pub(super) began: Instant,
+    pub(super) span: ServerSpan,
     outcome: Outcome,
 }
 
 impl Exchange {
     /// Admits a request.
-    pub(super) fn begin(proxy: &Arc<Proxy>) -> Result<Self, RouterError> {
+    pub(super) fn begin(proxy: &Arc<Proxy>, request: &ServerRequest<'_>) -> Result<Self, RouterError> {
         if !proxy.admission.enter() {
             return Err(RouterError::Overloaded);
         }
-        Ok(Self { proxy: Arc::clone(proxy), began: Instant::now(), outcome: Outcome::ClientClosed })
+        Ok(Self {
+            proxy: Arc::clone(proxy),
+            began: Instant::now(),
+            span: proxy.tracer.server(request),
+            outcome: Outcome::ClientClosed,
+        })
     }
 
     /// Says how it ended.
     pub(super) fn conclude(&mut self, outcome: Outcome) {
         self.outcome = outcome;
     }
+
+    /// The router answers itself.
+    pub(super) fn refuse(&mut self, error: RouterError) {
+        self.conclude(Outcome::of_error(error));
+        self.span.status(error.facts().status);
+        self.span.fail(error.facts().code);
+    }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        if self.outcome == Outcome::ClientClosed {
+            self.span.fail(Outcome::ClientClosed.name());
+        }
         self.proxy.admission.inflight.fetch_sub(1, Relaxed);
         self.proxy.metrics.ended(self.outcome);
         self.proxy.metrics.request_seconds.observe(self.began.elapsed().as_secs_f64());

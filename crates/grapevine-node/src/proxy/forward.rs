@@ -15,6 +15,7 @@ use super::pick::Pick;
 use super::place::Job;
 use crate::error::{Retry, RouterError};
 use crate::replica::Replica;
+use crate::telemetry::{EngineCall, EngineSpan};
 
 /// Limit to read an error body that is already announced as short.
 const PEEK_LIMIT: Duration = Duration::from_secs(1);
@@ -34,6 +35,7 @@ pub(super) struct Answer {
     /// What was already read of the body.
     pub(super) head: Option<Bytes>,
     pub(super) sent_at: Instant,
+    pub(super) span: EngineSpan,
 }
 
 enum Attempt {
@@ -46,11 +48,11 @@ impl Proxy {
     /// Gets an answer from a replica. Another one is tried, once, if the first accepted nothing.
     pub(super) async fn forward(
         &self,
-        job: &Job,
+        mut job: Job<'_>,
         outbound: &Outbound<'_>,
     ) -> Result<(Pick, Answer), RouterError> {
-        let first = self.place(job, None)?;
-        let attempt = self.attempt(job, &first, outbound).await;
+        let first = self.place(&mut job, None)?;
+        let attempt = self.attempt(&job, &first, outbound).await;
         let may_retry = match &attempt {
             Attempt::Answered(_) => false,
             Attempt::Refused(_) => true,
@@ -60,18 +62,33 @@ impl Proxy {
             return attempt.result(first);
         }
         // Where there is no other, the client gets what the first one said.
-        let Ok(second) = self.place(job, Some(first.replica.id)) else { return attempt.result(first) };
+        let second = self.place(&mut job, Some(first.replica.id));
+        let Ok(second) = second else { return attempt.result(first) };
         drop((first, attempt));
         self.metrics.retries.inc();
-        self.attempt(job, &second, outbound).await.result(second)
+        self.attempt(&job, &second, outbound).await.result(second)
     }
 
-    async fn attempt(&self, job: &Job, pick: &Pick, outbound: &Outbound<'_>) -> Attempt {
+    async fn attempt(&self, job: &Job<'_>, pick: &Pick, outbound: &Outbound<'_>) -> Attempt {
         let replica = &*pick.replica;
         let sent_at = Instant::now();
-        let attempt = match self.send(replica, outbound).await {
-            Ok(response) => self.judge(replica, Answer { response, head: None, sent_at }).await,
-            Err(error) => Attempt::Failed(error),
+        let mut span = job.exchange.span.engine(&EngineCall {
+            api: job.api,
+            method: outbound.method,
+            model: job.model.as_deref(),
+            stream: job.stream,
+            replica: &replica.name,
+            url: &replica.url,
+        });
+        let attempt = match self.send(replica, outbound, &span).await {
+            Ok(response) => {
+                span.status(response.status());
+                self.judge(replica, Answer { response, head: None, sent_at, span }).await
+            }
+            Err(error) => {
+                span.fail(error.facts().code);
+                Attempt::Failed(error)
+            }
         };
         let accepted = matches!(&attempt, Attempt::Answered(a) if a.response.status().is_success());
         if !accepted {
@@ -84,8 +101,10 @@ impl Proxy {
         &self,
         replica: &Replica,
         outbound: &Outbound<'_>,
+        span: &EngineSpan,
     ) -> Result<http::Response<reqwest::Body>, RouterError> {
-        let request = outbound.to(replica)?;
+        let mut request = outbound.to(replica)?;
+        span.inject(request.headers_mut());
         let sent = timeout(self.settings.first_byte, self.client.execute(request));
         let sent = tokio::select! {
             biased;

@@ -41,11 +41,12 @@ use crate::error::RouterError;
 use crate::metrics::Metrics;
 use crate::metrics::outcome::Outcome;
 use crate::replica::SharedReplicas;
+use crate::telemetry::{ServerRequest, Tracer};
 use exchange::{Admission, Exchange};
 use forward::{Answer, Outbound};
 use headers::{REPLICA, REQUEST_ID};
 use pick::{Pick, Picker};
-use relay::{Limits, Relay, Side};
+use relay::{Held, Limits, Relay, Side};
 use stop::Stop;
 
 const MATCHED: HeaderName = HeaderName::from_static("x-grapevine-matched-tokens");
@@ -64,6 +65,7 @@ pub struct Proxy {
     pub admission: Admission,
     clock: Clock,
     stop: Stop,
+    tracer: Tracer,
     turn: AtomicU64,
 }
 
@@ -81,6 +83,8 @@ pub struct Wiring {
     pub clock: Clock,
     /// Ends what still runs.
     pub stop: Stop,
+    /// Makes spans.
+    pub tracer: Tracer,
     /// Of every random choice.
     pub seed: u64,
 }
@@ -123,6 +127,7 @@ impl Proxy {
             admission: Admission::new(config.max_inflight),
             clock: wiring.clock,
             stop: wiring.stop,
+            tracer: wiring.tracer,
             turn: AtomicU64::new(0),
         }
     }
@@ -137,10 +142,10 @@ impl Proxy {
         let mut exchange = self.admit(&parts, &body, api).inspect_err(|error| {
             self.metrics.ended(Outcome::of_error(*error));
         })?;
-        match self.exchange(&mut parts, body, api, turn).await {
+        match self.answer(&exchange, &mut parts, body, api, turn).await {
             Ok((pick, answer)) => Ok(self.respond(exchange, pick, answer, &parts.method, api)),
             Err(error) => {
-                exchange.conclude(Outcome::of_error(error));
+                exchange.refuse(error);
                 Err(error)
             }
         }
@@ -158,11 +163,19 @@ impl Proxy {
         if body::announces_too_much(body, self.settings.body_limit) {
             return Err(RouterError::BodyTooLarge);
         }
-        Exchange::begin(self)
+        let request = ServerRequest {
+            method: &parts.method,
+            uri: &parts.uri,
+            version: parts.version,
+            route: route_of(path),
+            headers: &parts.headers,
+        };
+        Exchange::begin(self, &request)
     }
 
-    async fn exchange(
+    async fn answer(
         &self,
+        exchange: &Exchange,
         parts: &mut Parts,
         body: Body,
         api: Api,
@@ -170,14 +183,22 @@ impl Proxy {
     ) -> Result<(Pick, Answer), RouterError> {
         let body = body::read(body, self.settings.body_limit).await?;
         headers::prepare_request(&mut parts.headers);
-        let job = self.look_up(&parts.method, api, &body, turn).await;
+        let job = self.look_up(exchange, &parts.method, api, &body, turn).await;
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
         let outbound = Outbound { method: &parts.method, target, headers: &parts.headers, body: &body };
-        self.forward(&job, &outbound).await
+        self.forward(job, &outbound).await
     }
 
     /// The answer's head; its body is a [`Relay`].
-    fn respond(&self, exchange: Exchange, pick: Pick, answer: Answer, method: &Method, api: Api) -> Response {
+    fn respond(
+        &self,
+        mut exchange: Exchange,
+        pick: Pick,
+        answer: Answer,
+        method: &Method,
+        api: Api,
+    ) -> Response {
+        exchange.span.status(answer.response.status());
         let (mut parts, body) = answer.response.into_parts();
         let event_stream = headers::is_event_stream(&parts.headers);
         let side = side_of(&parts.headers, method, event_stream);
@@ -193,7 +214,8 @@ impl Proxy {
         }
         let limits =
             Limits { first_event_by: answer.sent_at + self.settings.first_byte, idle: self.settings.idle };
-        let relay = Relay::new(body, answer.head, side, limits, api, parts.status, pick, exchange);
+        let held = Held { pick, span: answer.span, exchange };
+        let relay = Relay::new(body, answer.head, side, limits, api, parts.status, held);
         Response::from_parts(parts, Body::new(relay))
     }
 }
@@ -209,6 +231,21 @@ fn side_of(headers: &HeaderMap, method: &Method, event_stream: bool) -> Side {
     } else {
         Side::Blind
     }
+}
+
+/// The path as a name of few values, for spans.
+fn route_of(path: &str) -> Option<&'static str> {
+    const KNOWN: [&str; 8] = [
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1/models",
+        "/v1/embeddings",
+        "/v1/messages/count_tokens",
+        "/generate",
+    ];
+    KNOWN.into_iter().find(|known| *known == path)
 }
 
 /// Serves one request of the public listener.

@@ -8,28 +8,46 @@ use grapevine_route::Policy;
 use grapevine_tree::{Api, Matches, PrefixKey, ReplicaId};
 use http::Method;
 
+use super::exchange::Exchange;
 use super::pick::{Pick, Question};
 use super::{Proxy, keying};
 use crate::error::RouterError;
+use crate::telemetry::RouteSpan;
 
 /// A request as far as its placement is concerned.
-pub(super) struct Job {
+pub(super) struct Job<'a> {
+    pub(super) exchange: &'a Exchange,
+    pub(super) api: Api,
+    /// The model that the body names, if it was read.
+    pub(super) model: Option<String>,
+    /// The body asks for a stream, if it was read.
+    pub(super) stream: bool,
     turn: u64,
     /// Present when the request has a prompt that was read.
     key: Option<Arc<PrefixKey>>,
     /// What the tree knows of it; `None` when it was not asked or did not answer in time.
     matches: Option<Matches>,
+    /// Open until the first pick.
+    route: Option<RouteSpan>,
     began: Instant,
 }
 
 impl Proxy {
     /// Reads the prompt and asks the tree, where the policy wants to know.
-    pub(super) async fn look_up(&self, method: &Method, api: Api, body: &Bytes, turn: u64) -> Job {
-        let mut job = Job { turn, key: None, matches: None, began: Instant::now() };
+    pub(super) async fn look_up<'a>(
+        &self,
+        exchange: &'a Exchange,
+        method: &Method,
+        api: Api,
+        body: &Bytes,
+        turn: u64,
+    ) -> Job<'a> {
+        let mut job = Job::new(exchange, api, turn);
         if self.picker.policy != Policy::Affinity || api == Api::Other || *method != Method::POST {
             return job;
         }
         let prompt = keying::extract(self.settings.key_seed, api, body).await;
+        (job.model, job.stream) = (prompt.model, prompt.stream);
         let key = Arc::new(prompt.key);
         if !key.hashes.is_empty() {
             self.metrics.lookups.inc();
@@ -44,10 +62,19 @@ impl Proxy {
 
     /// Picks a replica and tells the tree at once: the next request with this prefix must see it,
     /// long before the engine has answered.
-    pub(super) fn place(&self, job: &Job, except: Option<ReplicaId>) -> Result<Pick, RouterError> {
+    pub(super) fn place(&self, job: &mut Job<'_>, except: Option<ReplicaId>) -> Result<Pick, RouterError> {
+        let first = job.route.take();
+        let is_first = first.is_some();
+        let route = first.unwrap_or_else(|| job.exchange.span.route());
         let question =
             Question { turn: job.turn, key: job.key.as_deref(), matches: job.matches.as_ref(), except };
-        let pick = self.picker.pick(&question, self.clock.now())?;
+        let pick = match self.picker.pick(&question, self.clock.now()) {
+            Ok(pick) => pick,
+            Err(error) => {
+                route.fail(error.facts().code);
+                return Err(error);
+            }
+        };
         if let Some(key) = job.keyed() {
             self.tree.observe(key, pick.replica.id, pick.decision.uncached_tokens());
         }
@@ -58,21 +85,36 @@ impl Proxy {
         if decision.matched_tokens > 0 {
             self.metrics.hits.inc();
         }
-        if except.is_none() {
+        if is_first {
             self.metrics.decision_seconds.observe(job.began.elapsed().as_secs_f64());
         }
+        route.decided(&pick.decision, &pick.replica.name);
         Ok(pick)
     }
 
     /// The replica did not take the request after all: what the tree was told is taken back.
-    pub(super) fn take_back(&self, job: &Job, replica: ReplicaId) {
+    pub(super) fn take_back(&self, job: &Job<'_>, replica: ReplicaId) {
         if let Some(key) = job.keyed() {
             self.tree.retract(key, replica);
         }
     }
 }
 
-impl Job {
+impl<'a> Job<'a> {
+    fn new(exchange: &'a Exchange, api: Api, turn: u64) -> Self {
+        Self {
+            exchange,
+            api,
+            model: None,
+            stream: false,
+            turn,
+            key: None,
+            matches: None,
+            route: Some(exchange.span.route()),
+            began: Instant::now(),
+        }
+    }
+
     fn keyed(&self) -> Option<&Arc<PrefixKey>> {
         self.key.as_ref().filter(|key| !key.hashes.is_empty())
     }

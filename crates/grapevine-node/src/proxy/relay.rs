@@ -27,6 +27,7 @@ use super::stop::Stopped;
 use super::usage::{Tail, Usage};
 use crate::error::error_body;
 use crate::metrics::outcome::Outcome;
+use crate::telemetry::EngineSpan;
 
 /// Between an error event and the broken connection. An abort throws away what is not yet on the
 /// wire: this is time for the event to get there.
@@ -78,8 +79,14 @@ pub(super) struct Relay {
     api: Api,
     status: StatusCode,
     first_byte_seen: bool,
-    pick: Pick,
-    exchange: Exchange,
+    held: Held,
+}
+
+/// What lives exactly as long as the answer. Dropped in this order.
+pub(super) struct Held {
+    pub(super) pick: Pick,
+    pub(super) span: EngineSpan,
+    pub(super) exchange: Exchange,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +105,6 @@ struct Waits {
 }
 
 impl Relay {
-    #[expect(clippy::too_many_arguments, reason = "it owns what the request was made of")]
     pub(super) fn new(
         upstream: reqwest::Body,
         head: Option<Bytes>,
@@ -106,8 +112,7 @@ impl Relay {
         limits: Limits,
         api: Api,
         status: StatusCode,
-        pick: Pick,
-        exchange: Exchange,
+        held: Held,
     ) -> Self {
         let mut relay = Self {
             upstream,
@@ -119,8 +124,7 @@ impl Relay {
             api,
             status,
             first_byte_seen: false,
-            pick,
-            exchange,
+            held,
         };
         if relay.head.is_none() && relay.upstream.is_end_stream() {
             relay.end();
@@ -151,10 +155,11 @@ impl Relay {
         if std::mem::replace(&mut self.first_byte_seen, true) {
             return;
         }
-        self.pick.load.first_byte();
+        self.held.pick.load.first_byte();
+        self.held.span.first_byte();
         if matches!(self.side, Side::Events(_)) {
-            let seconds = self.exchange.began.elapsed().as_secs_f64();
-            self.exchange.proxy.metrics.first_token_seconds.observe(seconds);
+            let seconds = self.held.exchange.began.elapsed().as_secs_f64();
+            self.held.exchange.proxy.metrics.first_token_seconds.observe(seconds);
         }
     }
 
@@ -171,18 +176,21 @@ impl Relay {
         };
         self.report(usage);
         if failed {
-            self.pick.replica.health.server_error(self.exchange.proxy.clock.now(), rand::random());
+            self.held.span.fail(Outcome::StreamFailed.name());
+            self.held.exchange.span.fail(Outcome::StreamFailed.name());
+            self.held.pick.replica.health.server_error(self.held.exchange.proxy.clock.now(), rand::random());
         }
         let outcome = if failed { Outcome::StreamFailed } else { Outcome::of_status(self.status) };
-        self.exchange.conclude(outcome);
+        self.held.exchange.conclude(outcome);
     }
 
-    fn report(&self, usage: Usage) {
+    fn report(&mut self, usage: Usage) {
+        self.held.span.usage(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens);
         let Some(cached) = usage.cached_tokens else { return };
         let prompt = usage.prompt_tokens.unwrap_or(0);
-        self.pick.replica.counters.reported(prompt, cached);
-        self.exchange.proxy.metrics.reported_prompt_tokens.inc_by(prompt);
-        self.exchange.proxy.metrics.reported_cached_tokens.inc_by(cached);
+        self.held.pick.replica.counters.reported(prompt, cached);
+        self.held.exchange.proxy.metrics.reported_prompt_tokens.inc_by(prompt);
+        self.held.exchange.proxy.metrics.reported_cached_tokens.inc_by(cached);
     }
 
     /// The answer cannot be completed: closes the engine's connection, and says so to the client in
@@ -196,21 +204,25 @@ impl Relay {
         self.head = None;
         self.stage = Stage::Aborting(error);
         let complete = matches!(&self.side, Side::Events(watcher) if watcher.complete);
-        self.exchange.conclude(match error {
+        self.held.exchange.conclude(match error {
             _ if complete => Outcome::of_status(self.status),
             RelayError::EngineCut => Outcome::EngineCut,
             RelayError::EngineIdle => Outcome::EngineIdle,
             RelayError::Drained => Outcome::Drained,
         });
-        let replica = &self.pick.replica;
+        if !complete {
+            self.held.span.fail(error.code());
+            self.held.exchange.span.fail(error.code());
+        }
+        let replica = &self.held.pick.replica;
         if error != RelayError::Drained && !complete {
-            replica.health.server_error(self.exchange.proxy.clock.now(), rand::random());
+            replica.health.server_error(self.held.exchange.proxy.clock.now(), rand::random());
             tracing::info!(replica = replica.name, reason = %error, "answer broken off");
         }
         let Some(event) = self.last_words(error) else {
             return Poll::Ready(Some(Err(error)));
         };
-        let waits = self.waits.get_or_insert_with(|| Waits::new(&self.exchange, Instant::now()));
+        let waits = self.waits.get_or_insert_with(|| Waits::new(&self.held.exchange, Instant::now()));
         waits.timer.as_mut().reset(Instant::now() + ABORT_DELAY);
         // The timer must know whom to wake even if the next poll never comes by itself.
         let _ = waits.timer.as_mut().poll(cx);
@@ -231,7 +243,7 @@ impl Relay {
         let started = !matches!(&self.side, Side::Events(watcher) if !watcher.started);
         let limits = self.limits;
         let deadline = || if started { Instant::now() + limits.idle } else { limits.first_event_by };
-        let waits = self.waits.get_or_insert_with(|| Waits::new(&self.exchange, deadline()));
+        let waits = self.waits.get_or_insert_with(|| Waits::new(&self.held.exchange, deadline()));
         if !waits.armed {
             waits.armed = true;
             waits.timer.as_mut().reset(deadline());

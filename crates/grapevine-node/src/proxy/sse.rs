@@ -149,7 +149,7 @@ mod tests {
         for text in [CHAT.to_owned(), CHAT.replace('\n', "\r\n")] {
             for size in [1, 2, 3, 5, 17, 64, 4_096] {
                 let seen = watch(&text, size);
-                let usage = Usage { prompt_tokens: Some(8), cached_tokens: Some(3) };
+                let usage = Usage { prompt_tokens: Some(8), cached_tokens: Some(3), output_tokens: None };
                 assert_eq!(seen.usage, usage, "chunks of {size}");
                 assert!(seen.complete && seen.started && !seen.failed && seen.between_events());
             }

@@ -16,6 +16,8 @@ pub(super) struct Usage {
     pub(super) prompt_tokens: Option<u64>,
     /// Of those, found in the cache.
     pub(super) cached_tokens: Option<u64>,
+    /// Generated tokens.
+    pub(super) output_tokens: Option<u64>,
 }
 
 impl Usage {
@@ -23,6 +25,7 @@ impl Usage {
     pub(super) fn update(&mut self, newer: Self) {
         self.prompt_tokens = newer.prompt_tokens.or(self.prompt_tokens);
         self.cached_tokens = newer.cached_tokens.or(self.cached_tokens);
+        self.output_tokens = newer.output_tokens.or(self.output_tokens);
     }
 }
 
@@ -31,6 +34,8 @@ impl Usage {
 struct Wire {
     prompt_tokens: Option<u64>,
     input_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+    output_tokens: Option<u64>,
     prompt_tokens_details: Option<Details>,
     input_tokens_details: Option<Details>,
     cache_read_input_tokens: Option<u64>,
@@ -47,6 +52,7 @@ impl From<Wire> for Usage {
         Self {
             prompt_tokens: wire.prompt_tokens.or(wire.input_tokens),
             cached_tokens: details.and_then(|d| d.cached_tokens).or(wire.cache_read_input_tokens),
+            output_tokens: wire.completion_tokens.or(wire.output_tokens),
         }
     }
 }
@@ -106,7 +112,7 @@ mod tests {
     use super::*;
 
     fn usage(prompt: u64, cached: u64) -> Usage {
-        Usage { prompt_tokens: Some(prompt), cached_tokens: Some(cached) }
+        Usage { prompt_tokens: Some(prompt), cached_tokens: Some(cached), output_tokens: None }
     }
 
     #[test]
@@ -117,10 +123,10 @@ mod tests {
                 usage(9, 4),
             ),
             (r#"{"usage" : { "input_tokens":9,"input_tokens_details":{"cached_tokens":4}}}"#, usage(9, 4)),
-            (r#"{"usage":{"input_tokens":9,"cache_read_input_tokens":4,"output_tokens":1}}"#, usage(9, 4)),
+            (r#"{"usage":{"input_tokens":9,"cache_read_input_tokens":4,"other":1}}"#, usage(9, 4)),
             (
                 r#"{"usage":{"prompt_tokens":9,"prompt_tokens_details":null}}"#,
-                Usage { prompt_tokens: Some(9), cached_tokens: None },
+                Usage { prompt_tokens: Some(9), ..Usage::default() },
             ),
         ] {
             assert_eq!(find_last(json.as_bytes()), Some(expected), "{json}");
