@@ -45,8 +45,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Ticks for the last words to spread: one to reach three peers, two more to reach their peers.
 const LEAVE_TICKS: u32 = 3;
 
-/// Ticks for which a live router of our own name is taken for our own past, still echoing.
-const CONFLICT_TICKS: u32 = 40;
+/// Ticks until we make up our mind about another router of our name. Just met, it looks dead; just
+/// dead, it looks alive for 2 s. So this long alive it is a twin, this long dead it is our past.
+const NAMESAKE_TICKS: u32 = 40;
 
 /// Commands waiting. There is only one kind, and it is sent once.
 const MAILBOX: usize = 4;
@@ -99,6 +100,13 @@ enum End {
     Again,
 }
 
+/// For how many ticks in a row a newer router of our name was seen alive, and dead.
+#[derive(Default)]
+struct NamesakeTicks {
+    live: u32,
+    dead: u32,
+}
+
 struct Mesh<H> {
     config: MeshConfig,
     host: Arc<H>,
@@ -115,7 +123,7 @@ struct Mesh<H> {
     outbox: Outbox,
     /// The next session's generation is above this one.
     generation: u64,
-    conflict_ticks: u32,
+    namesake: NamesakeTicks,
     peers: BTreeMap<Arc<str>, Peer>,
     totals: MeshTotals,
     started: Instant,
@@ -174,7 +182,7 @@ fn start<H: Host>(
         leaving: None,
         collecting: None,
         generation,
-        conflict_ticks: 0,
+        namesake: NamesakeTicks::default(),
         peers: BTreeMap::new(),
         totals: MeshTotals::default(),
         started: Instant::now(),
@@ -317,6 +325,7 @@ impl<H: Host> Mesh<H> {
         if let Some(past) = self.newer_self(session) {
             info!(own = self.generation, past, "this router's past is ahead of its clock, catching up");
             self.generation = past.saturating_add(1);
+            self.namesake = NamesakeTicks::default();
             return Some(End::Again);
         }
         session.dial(self.dialler.pick(&self.seeds.borrow(), session.live_addresses(), session.is_alone()));
@@ -366,17 +375,18 @@ impl<H: Host> Mesh<H> {
     /// router with our name looks the same at first; overtaking each other would never end.
     fn newer_self(&mut self, session: &Session) -> Option<u64> {
         let Some(namesake) = session.newer_namesake() else {
-            self.conflict_ticks = 0;
+            self.namesake = NamesakeTicks::default();
             return None;
         };
-        if namesake.is_ours || !namesake.live {
-            return Some(namesake.generation);
-        }
-        self.conflict_ticks = self.conflict_ticks.saturating_add(1);
-        if self.conflict_ticks == CONFLICT_TICKS {
+        let NamesakeTicks { live, dead } = self.namesake;
+        self.namesake = match namesake.live {
+            true => NamesakeTicks { live: live.saturating_add(1), dead: 0 },
+            false => NamesakeTicks { live: 0, dead: dead.saturating_add(1) },
+        };
+        if self.namesake.live == NAMESAKE_TICKS {
             warn!(router = %self.config.router_name, other = %namesake.addr, "another live router has this router's name");
         }
-        None
+        (namesake.is_ours || self.namesake.dead >= NAMESAKE_TICKS).then_some(namesake.generation)
     }
 
     fn publish_status(&mut self, session: Option<&Session>) {
@@ -393,7 +403,7 @@ impl<H: Host> Mesh<H> {
             advertised: session.map(Session::advertised),
             running: session.is_some(),
             sealed: matches!(self.port, Port::Udp { .. }) && self.config.secret.is_some(),
-            name_conflict: self.conflict_ticks >= CONFLICT_TICKS,
+            name_conflict: self.namesake.live >= NAMESAKE_TICKS,
             peers: self.peers.iter().map(peer_status).collect(),
             totals,
         }));

@@ -23,6 +23,10 @@ pub const MAX_LOADS: usize = 512;
 /// Epochs that are told, at most, the largest first: 9 bytes each.
 pub const MAX_EPOCHS: usize = 512;
 
+/// Segments that a new generation says again: what the one before it said in its last 2 s may not
+/// have reached anyone. Said twice does no harm.
+const REPEATED: usize = 8;
+
 /// A key and the value to set it to.
 pub type Write = (String, String);
 
@@ -54,6 +58,8 @@ pub struct Outbox {
     backlog_bytes: usize,
     /// Numbers and times of the segments in the ring, oldest first.
     ring: VecDeque<(u64, Millis)>,
+    /// The newest of them.
+    recent: VecDeque<Segment>,
     tally: Tally,
 }
 
@@ -71,6 +77,7 @@ impl Outbox {
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             ring: VecDeque::new(),
+            recent: VecDeque::new(),
             tally: Tally::default(),
         }
     }
@@ -83,6 +90,9 @@ impl Outbox {
         self.vitals.seq = 0;
         let mut writes = Vec::new();
         self.write_vitals(1, &mut writes);
+        for segment in std::mem::take(&mut self.recent) {
+            self.write_segment(segment.entries, segment.sent_ms, &mut writes);
+        }
         writes
     }
 
@@ -103,7 +113,11 @@ impl Outbox {
         busiest(&mut loads);
         largest(&mut epochs);
         let mut writes = Vec::new();
-        self.write_segment(others, now, &mut writes);
+        let entries = self.next_entries(others);
+        if !entries.is_empty() {
+            self.tally.entries += entries.len() as u64;
+            self.write_segment(entries, now, &mut writes);
+        }
 
         let changed =
             self.vitals.loads != loads || self.vitals.epochs != epochs || self.vitals.draining != draining;
@@ -140,7 +154,7 @@ impl Outbox {
     }
 
     /// Oldest first: a count that waited must not overwrite the newer one behind it.
-    fn write_segment(&mut self, others: usize, now: Millis, writes: &mut Vec<Write>) {
+    fn next_entries(&mut self, others: usize) -> Vec<DeltaEntry> {
         let mut left = self.budget(others);
         let mut entries = Vec::new();
         while let Some(entry) = self.backlog.front() {
@@ -154,17 +168,15 @@ impl Outbox {
             entries.extend(self.backlog.pop_front());
         }
         self.tally.deferred += self.backlog.len() as u64;
-        if entries.is_empty() {
-            return;
-        }
+        entries
+    }
+
+    fn write_segment(&mut self, entries: Vec<DeltaEntry>, at: Millis, writes: &mut Vec<Write>) {
         self.seq += 1;
-        self.tally.entries += entries.len() as u64;
-        if self.ring.len() as u64 == SLOTS {
-            self.ring.pop_front();
-        }
-        self.ring.push_back((self.seq, now));
-        let segment = Segment { generation: self.generation, seq: self.seq, sent_ms: now, entries };
+        push_bounded(&mut self.ring, (self.seq, at), SLOTS as usize);
+        let segment = Segment { generation: self.generation, seq: self.seq, sent_ms: at, entries };
         self.write(carrier::slot_key(self.seq), &codec::encode_segment(&segment), writes);
+        push_bounded(&mut self.recent, segment, REPEATED);
     }
 
     fn write_vitals(&mut self, floor: u64, writes: &mut Vec<Write>) {
@@ -187,6 +199,13 @@ impl Outbox {
         let young = |&&(_, at): &&(u64, Millis)| now.saturating_sub(at) < self.span_ms;
         self.ring.iter().find(young).map_or(self.seq + 1, |&(seq, _)| seq)
     }
+}
+
+fn push_bounded<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
+    if queue.len() >= most {
+        queue.pop_front();
+    }
+    queue.push_back(item);
 }
 
 /// Keeps the busiest, in a stable order: an unchanged load must not look changed.

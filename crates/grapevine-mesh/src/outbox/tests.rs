@@ -118,14 +118,23 @@ fn invalid_entries_are_counted_and_left_out() {
 }
 
 #[test]
-fn a_new_generation_starts_over_and_keeps_what_waits() {
+fn a_new_generation_starts_over_and_repeats_its_last_words() {
     let mut outbox = begun();
-    outbox.publish(Outgoing { loads: vec![load(1, 1)], ..outgoing(0..1000) }, 2, 0);
+    for tick in 0..20 {
+        outbox.publish(Outgoing { loads: vec![load(1, 1)], ..outgoing([tick]) }, 2, tick * 250);
+    }
+    outbox.queue(vec![entry(20)]);
     let writes = outbox.begin(12);
     let vitals = vitals_of(&writes);
     assert_eq!((vitals.generation, vitals.boot, vitals.seq, vitals.floor), (12, 9, 1, 1));
     assert_eq!(vitals.loads, [load(1, 1)]);
-    let segment = segment_of(&outbox.publish(Outgoing::default(), 2, 250));
-    assert_eq!((segment.generation, segment.seq), (12, 1));
-    assert!(segment.entries[0].marks[0].hash > 0);
+    let repeated: Vec<_> = (1..writes.len()).map(|at| segment_of(&writes[at..])).collect();
+    assert_eq!(repeated.iter().map(|it| it.seq).collect::<Vec<_>>(), (1..=8).collect::<Vec<_>>());
+    assert_eq!(
+        repeated.iter().map(|it| it.entries[0].marks[0].hash).collect::<Vec<_>>(),
+        (12..20).collect::<Vec<_>>()
+    );
+    let next = segment_of(&outbox.publish(Outgoing::default(), 2, 5_000));
+    assert_eq!((next.generation, next.seq, next.entries[0].marks[0].hash), (12, 9, 20));
+    assert_eq!(outbox.tally().entries, 21, "what is repeated is not counted again");
 }

@@ -1,0 +1,114 @@
+//! chitchat's in-memory network with faults that a test controls: loss, duplicates, delays, a
+//! socket that breaks. The faults are drawn from a seed.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chitchat::{Deserializable, Serializable};
+use grapevine_mesh::transport::{ChannelTransport, ChitchatMessage, Socket, Transport};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+#[derive(Clone)]
+pub(crate) struct Network {
+    pub(crate) links: ChannelTransport,
+    faults: Arc<Faults>,
+}
+
+struct Faults {
+    loss_percent: AtomicU32,
+    mess_percent: AtomicU32,
+    broken: AtomicBool,
+    sent: AtomicU64,
+    rng: Mutex<SmallRng>,
+}
+
+impl Network {
+    pub(crate) fn new(seed: u64) -> Self {
+        let faults = Faults {
+            loss_percent: AtomicU32::new(0),
+            mess_percent: AtomicU32::new(0),
+            broken: AtomicBool::new(false),
+            sent: AtomicU64::new(0),
+            rng: Mutex::new(SmallRng::seed_from_u64(seed)),
+        };
+        Self { links: ChannelTransport::default(), faults: Arc::new(faults) }
+    }
+
+    /// Loses this share of all messages.
+    pub(crate) fn lose(&self, percent: u32) {
+        self.faults.loss_percent.store(percent, Relaxed);
+    }
+
+    /// Repeats and reorders this share of all messages.
+    pub(crate) fn mess_up(&self, percent: u32) {
+        self.faults.mess_percent.store(percent, Relaxed);
+    }
+
+    /// The next socket that receives something breaks instead.
+    pub(crate) fn break_one(&self) {
+        self.faults.broken.store(true, Relaxed);
+    }
+
+    pub(crate) fn shared(&self) -> Arc<dyn Transport> {
+        Arc::new(self.clone())
+    }
+}
+
+impl Faults {
+    fn happens(&self, percent: &AtomicU32) -> bool {
+        self.rng.lock().unwrap().random_range(0..100) < percent.load(Relaxed)
+    }
+}
+
+#[async_trait]
+impl Transport for Network {
+    async fn open(&self, listen: SocketAddr) -> anyhow::Result<Box<dyn Socket>> {
+        let inner = self.links.open(listen).await?;
+        Ok(Box::new(FaultySocket { inner, faults: self.faults.clone(), held: None }))
+    }
+}
+
+struct FaultySocket {
+    inner: Box<dyn Socket>,
+    faults: Arc<Faults>,
+    /// Sent after the message that follows it.
+    held: Option<(SocketAddr, ChitchatMessage)>,
+}
+
+fn copy(message: &ChitchatMessage) -> ChitchatMessage {
+    ChitchatMessage::deserialize(&mut message.serialize_to_vec().as_slice()).unwrap()
+}
+
+#[async_trait]
+impl Socket for FaultySocket {
+    async fn send(&mut self, to: SocketAddr, message: ChitchatMessage) -> anyhow::Result<()> {
+        self.faults.sent.fetch_add(1, Relaxed);
+        if self.faults.happens(&self.faults.loss_percent) {
+            return Ok(());
+        }
+        if self.faults.happens(&self.faults.mess_percent) {
+            let overtaken = self.held.replace((to, copy(&message)));
+            self.inner.send(to, message).await?;
+            if let Some((to, message)) = overtaken {
+                self.inner.send(to, message).await?;
+            }
+            return Ok(());
+        }
+        self.inner.send(to, message).await
+    }
+
+    async fn recv(&mut self) -> anyhow::Result<(SocketAddr, ChitchatMessage)> {
+        let received = self.inner.recv().await?;
+        anyhow::ensure!(!self.faults.broken.swap(false, Relaxed), "the cable was pulled");
+        Ok(received)
+    }
+}
+
+/// Lets virtual time pass.
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}
