@@ -7,4 +7,6 @@
 
 pub mod engine;
 pub mod load;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod workload;
