@@ -1,1 +1,114 @@
-fn main() {}
+//! `grapevine`: an LLM inference router that runs as a fleet.
+//!
+//! Each subcommand is a module. Exit codes: 0 all went well, 1 it did not (the reason is on stderr),
+//! 2 the command line is wrong, 64 the configuration is wrong, 130 a second signal ended a drain.
+
+mod config;
+mod engine;
+mod health;
+mod runtime;
+mod serve;
+mod up;
+mod version;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// An LLM inference router that runs as a fleet and keeps the prefix-cache hit rate of one.
+///
+/// Requests go to the engine replica that most likely still holds their prompt's prefix in its KV
+/// cache. Routers tell each other by gossip what they have routed where, so any of them knows.
+#[derive(Parser)]
+#[command(name = "grapevine", version, propagate_version = true, after_help = EXAMPLE)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLE: &str = "\
+Example: a router in front of two engines
+  GRAPEVINE_REPLICAS=http://10.0.0.1:8000,http://10.0.0.2:8000 grapevine serve
+
+Exit codes: 0 good, 1 failed, 2 wrong command line, 64 wrong configuration.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a router; its settings are environment variables, listed by `serve --help`
+    #[command(after_long_help = grapevine_node::config::help())]
+    Serve,
+    /// Print the settings that `serve` would run with, and where they come from
+    Config(config::ConfigArgs),
+    /// Run a fleet on this machine, with simulated engines and traffic, and watch its hit rate
+    Up(up::UpArgs),
+    /// Run simulated engines to test routers with
+    Engine(grapevine_testkit::engine::EngineArgs),
+    /// Ask the router of this environment whether it is ready; exit code 0 or 1, for container checks
+    Health,
+    /// Print the version
+    Version(version::VersionArgs),
+}
+
+fn main() -> ExitCode {
+    // Before anything makes a TLS client. It fails only when one is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let done = match Cli::parse().command {
+        Command::Serve => serve::run(),
+        Command::Config(args) => config::run(&args),
+        Command::Up(args) => up::run(&args),
+        Command::Engine(args) => engine::run(args),
+        Command::Health => health::run(),
+        Command::Version(args) => version::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Why a command ended badly.
+enum Failure {
+    /// The configuration is wrong in these ways.
+    Config(grapevine_node::config::Mistakes),
+    /// Anything else.
+    Run(Box<dyn Error>),
+}
+
+/// Exit code for a wrong configuration: EX_USAGE of sysexits.h.
+const EXIT_CONFIG: u8 = 64;
+
+impl Failure {
+    fn report(self) -> ExitCode {
+        match self {
+            Self::Config(mistakes) => {
+                let count = mistakes.0.len();
+                let plural = if count == 1 { "" } else { "s" };
+                eprintln!("grapevine: {count} mistake{plural} in the configuration\n{mistakes}");
+                ExitCode::from(EXIT_CONFIG)
+            }
+            Self::Run(error) => {
+                eprint!("grapevine: {error}");
+                let mut source = error.source();
+                while let Some(cause) = source {
+                    eprint!(": {cause}");
+                    source = cause.source();
+                }
+                eprintln!();
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+impl From<grapevine_node::config::Mistakes> for Failure {
+    fn from(mistakes: grapevine_node::config::Mistakes) -> Self {
+        Self::Config(mistakes)
+    }
+}
+
+impl<E: Error + 'static> From<Box<E>> for Failure {
+    fn from(error: Box<E>) -> Self {
+        Self::Run(error)
+    }
+}

@@ -23,6 +23,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest limit of one export: a stuck export holds the queue up.
 const MAX_TIMEOUT_MS: u64 = 600_000;
 
+/// Names the endpoint that is used in the end.
+pub(super) const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+
 /// Where the generic endpoint takes traces, by the OTLP specification.
 const TRACES_PATH: &str = "v1/traces";
 
@@ -118,8 +121,8 @@ const PROTOCOL: &str = "only `http/protobuf` is spoken: set it so, and the endpo
 
 /// Whether and where traces go. Nothing is refused when they go nowhere.
 pub(super) fn read(env: &dyn Strings, mistakes: &mut Vec<Mistake>) -> Option<TracesConfig> {
-    let (name, endpoint) = match get(env, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
-        Some(url) => ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url),
+    let (name, endpoint) = match get(env, ENDPOINT) {
+        Some(url) => (ENDPOINT, url),
         None => {
             let base = get(env, "OTEL_EXPORTER_OTLP_ENDPOINT")?;
             ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("{}/{TRACES_PATH}", base.trim_end_matches('/')))

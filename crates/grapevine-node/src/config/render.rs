@@ -39,7 +39,7 @@ pub struct Effective {
     pub source: Source,
 }
 
-/// Every setting of `config`, which was read from `env`.
+/// Every setting of `config`, which was read from `env`, and where traces go.
 pub fn effective(config: &Config, env: &dyn Strings) -> Vec<Effective> {
     let is_set = |name: &str| !matches!(env.get(name), Ok(None));
     let source = |setting: &Setting| match setting.file_name() {
@@ -48,7 +48,17 @@ pub fn effective(config: &Config, env: &dyn Strings) -> Vec<Effective> {
         _ => Source::Default,
     };
     let row = |s: &'static Setting| Effective { name: s.name, value: s.show(config), source: source(s) };
-    settings().map(row).collect()
+    let mut rows: Vec<Effective> = settings().map(row).collect();
+    rows.push(traces(config));
+    rows
+}
+
+fn traces(config: &Config) -> Effective {
+    let (value, source) = match &config.traces {
+        Some(traces) => (traces.endpoint.clone(), Source::Env),
+        None => ("none".to_owned(), Source::Default),
+    };
+    Effective { name: otel::ENDPOINT, value, source }
 }
 
 /// Width of help text, columns.
@@ -62,8 +72,8 @@ pub fn help() -> String {
         for setting in &section.settings {
             let file = setting.file_name().map_or_else(String::new, |name| format!(" or {name}"));
             out += &format!("  {}{file}\n", setting.name);
-            let doc = format!("{} [{}; default: {}]", setting.doc, written(setting), setting.default);
-            for line in wrap(&doc, WIDTH - 6) {
+            let facts = format!("[{}; default: {}]", written(setting), setting.default);
+            for line in wrap(setting.doc, WIDTH - 6).into_iter().chain(wrap(&facts, WIDTH - 6)) {
                 out += &format!("      {line}\n");
             }
         }

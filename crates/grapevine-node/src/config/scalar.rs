@@ -30,6 +30,7 @@ pub(super) struct Amount {
     name: &'static str,
     units: &'static [(&'static str, u64)],
     example: &'static str,
+    zero: &'static str,
     min: u64,
     max: u64,
 }
@@ -68,7 +69,7 @@ impl Amount {
             self.units.iter().rev().find(|(_, factor)| amount >= *factor && amount.is_multiple_of(*factor));
         match whole {
             Some((unit, factor)) => format!("{}{unit}", amount / factor),
-            None => format!("0{}", self.units.first().map_or("", |(unit, _)| unit)),
+            None => self.zero.to_owned(),
         }
     }
 
@@ -83,7 +84,7 @@ pub(super) struct Time(Amount);
 /// A duration from `min` to `max`.
 pub(super) fn time(min: Duration, max: Duration) -> Time {
     let us = |d: Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX);
-    Time(Amount { name: "duration", units: TIME, example: "30s", min: us(min), max: us(max) })
+    Time(Amount { name: "duration", units: TIME, example: "30s", zero: "0s", min: us(min), max: us(max) })
 }
 
 impl Kind for Time {
@@ -138,7 +139,7 @@ pub(super) struct Size(Amount);
 
 /// A size from `min` to `max` bytes.
 pub(super) fn size(min: u64, max: u64) -> Size {
-    Size(Amount { name: "size", units: MEMORY, example: "64MiB", min, max })
+    Size(Amount { name: "size", units: MEMORY, example: "64MiB", zero: "0B", min, max })
 }
 
 impl Kind for Size {

@@ -337,6 +337,8 @@ fn traces_are_on_with_an_endpoint() {
     assert_eq!(endpoint(&[]), None);
     assert_eq!(endpoint(&[BASE]).as_deref(), Some("http://c:4318/v1/traces"));
     assert_eq!(endpoint(&[BASE, TRACES]).as_deref(), Some("http://t:4318/in"));
+    let last = effective(&parse(&[BASE]).expect("good"), &env(&[BASE])).pop().expect("rows");
+    assert_eq!((last.name, last.value.as_str()), (TRACES.0, "http://c:4318/v1/traces"));
     assert_eq!(endpoint(&[BASE, ("OTEL_SDK_DISABLED", "TRUE")]), None);
     assert_eq!(endpoint(&[BASE, ("OTEL_TRACES_EXPORTER", "none"), ("OTEL_PROPAGATORS", "b3")]), None);
     let same = [BASE, ("OTEL_PROPAGATORS", "baggage, tracecontext"), ("OTEL_TRACES_EXPORTER", "otlp")];

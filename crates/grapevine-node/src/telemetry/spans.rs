@@ -129,15 +129,16 @@ impl ServerSpan {
 
     /// The status that the client is sent.
     pub fn status(&mut self, status: StatusCode) {
-        let Some(span) = &mut self.0 else { return };
-        // What the client did wrong is not this server's error.
-        span.status(status, status.is_server_error());
+        if let Some(span) = &mut self.0 {
+            span.status = Some(status);
+        }
     }
 
-    /// It ended badly; `kind` is a name of few values. Of several errors the first counts.
+    /// It ended badly; `kind` is a name of few values. Of several names the first counts, before
+    /// a status.
     pub fn fail(&mut self, kind: &'static str) {
         if let Some(span) = &mut self.0 {
-            span.fail(kind.into());
+            span.fail(kind);
         }
     }
 
@@ -179,7 +180,7 @@ impl RouteSpan {
     /// Nothing could be decided; `kind` is a name of few values. Ends the span.
     pub fn fail(mut self, kind: &'static str) {
         if let Some(span) = &mut self.0 {
-            span.fail(kind.into());
+            span.fail(kind);
         }
     }
 }
@@ -198,8 +199,9 @@ impl EngineSpan {
 
     /// The engine's status.
     pub fn status(&mut self, status: StatusCode) {
-        let Some(span) = &mut self.0 else { return };
-        span.status(status, status.is_client_error() || status.is_server_error());
+        if let Some(span) = &mut self.0 {
+            span.status = Some(status);
+        }
     }
 
     /// The first byte of the body is here.
@@ -228,10 +230,11 @@ impl EngineSpan {
         });
     }
 
-    /// It ended badly; `kind` is a name of few values. Of several errors the first counts.
+    /// It ended badly; `kind` is a name of few values. Of several names the first counts, before
+    /// a status.
     pub fn fail(&mut self, kind: &'static str) {
         if let Some(span) = &mut self.0 {
-            span.fail(kind.into());
+            span.fail(kind);
         }
     }
 }
@@ -241,14 +244,25 @@ struct Live {
     span: Span,
     on: Arc<On>,
     started: Instant,
-    failed: bool,
+    /// Written at the end: the SDK would keep both of two values.
+    status: Option<StatusCode>,
+    /// The lowest status that is this span's error.
+    bad_from: StatusCode,
+    /// The first error's name, which says more than a status.
+    error: Option<&'static str>,
 }
 
 impl Live {
     fn start(on: &Arc<On>, name: Cow<'static, str>, kind: SpanKind, parent: &Context) -> Box<Self> {
         let builder = SpanBuilder::from_name(name).with_kind(kind);
+        // What a client did wrong is not its server's error.
+        let bad_from = match builder.span_kind {
+            Some(SpanKind::Server) => StatusCode::INTERNAL_SERVER_ERROR,
+            _ => StatusCode::BAD_REQUEST,
+        };
         let span = on.tracer.build_with_context(builder, parent);
-        Box::new(Self { span, on: Arc::clone(on), started: Instant::now(), failed: false })
+        let (on, started) = (Arc::clone(on), Instant::now());
+        Box::new(Self { span, on, started, status: None, bad_from, error: None })
     }
 
     fn child(&self, name: Cow<'static, str>, kind: SpanKind) -> Box<Self> {
@@ -263,23 +277,29 @@ impl Live {
         }
     }
 
-    fn status(&mut self, status: StatusCode, is_error: bool) {
-        self.record(|span| {
-            span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
-        });
-        if is_error {
-            self.fail(status.as_str().to_owned().into());
-        }
+    fn fail(&mut self, kind: &'static str) {
+        self.error.get_or_insert(kind);
     }
+}
 
-    fn fail(&mut self, kind: Value) {
-        if std::mem::replace(&mut self.failed, true) {
+impl Drop for Live {
+    fn drop(&mut self) {
+        let Self { span, status, bad_from, error, .. } = self;
+        if !span.is_recording() {
             return;
         }
-        self.record(|span| {
+        if let Some(status) = *status {
+            span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
+        }
+        let bad = status.filter(|status| status >= bad_from);
+        let kind = error.map(Value::from).or_else(|| bad.map(|status| status.as_str().to_owned().into()));
+        if let Some(kind) = kind {
             span.set_attribute(KeyValue::new("error.type", kind));
-            span.set_status(Status::error(""));
-        });
+            let clients_fault = status.is_some_and(|s| s.is_client_error() && s < *bad_from);
+            if !clients_fault {
+                span.set_status(Status::error(""));
+            }
+        }
     }
 }
 

@@ -249,24 +249,31 @@ async fn failures_and_other_requests_are_told_apart() {
     let mut to_engine = headers(&[("tracestate", "stale=1")]);
     call.inject(&mut to_engine);
     drop(call);
+    request.status(StatusCode::BAD_REQUEST);
     request.status(StatusCode::BAD_GATEWAY);
-    request.fail("late");
+    request.fail("no_replica");
     drop(request);
     let mut refused = server(&tracer, &none);
     refused.status(StatusCode::NOT_FOUND);
+    refused.engine(&EngineCall { model: None, ..CALL }).status(StatusCode::NOT_FOUND);
+    refused.fail("body_too_large");
     drop(refused);
     shutdown(telemetry, LONG).await;
 
     let spans = collector.spans();
-    let [route, call, request, refused] = &spans[..] else { panic!("{spans:?}") };
+    let [route, call, request, refused_call, refused] = &spans[..] else { panic!("{spans:?}") };
     assert_eq!((route.failed, route.attributes["error.type"].as_str()), (true, "no_replica"));
     assert_eq!((call.failed, call.attributes["error.type"].as_str()), (true, "connect"));
     assert_eq!((call.name.as_str(), call.attributes["server.port"].as_str()), ("POST", "443"));
-    assert_eq!((request.failed, request.attributes["error.type"].as_str()), (true, "502"));
+    assert_eq!((request.failed, request.attributes["error.type"].as_str()), (true, "no_replica"));
+    assert_eq!(request.attributes["http.response.status_code"], "502", "the last one");
+    assert_eq!((refused_call.failed, refused_call.attributes["error.type"].as_str()), (true, "404"));
+    assert_eq!(refused_call.name, "chat");
     assert_eq!((request.name.as_str(), request.parent.as_str()), ("HTTP", ""));
     assert!(!to_engine.contains_key("tracestate"), "it belongs to no trace");
     assert_eq!(to_engine["traceparent"], format!("00-{}-{}-01", request.trace, call.id));
     assert!(!refused.failed, "the client's mistake is not the server's error");
+    assert_eq!(refused.attributes["error.type"], "body_too_large");
     assert_ne!(refused.trace, request.trace);
 }
 

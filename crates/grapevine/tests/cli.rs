@@ -1,0 +1,266 @@
+//! The binary as a user meets it: exit codes, help, effective settings, start and end.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+/// A command that sees `env` and no other settings.
+fn grapevine(args: &[&str], env: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_grapevine"));
+    command.args(args).env_clear().envs(env.iter().copied());
+    command
+}
+
+fn run(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = grapevine(args, env).output().expect("it starts");
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+const REPLICA: (&str, &str) = ("GRAPEVINE_REPLICAS", "http://127.0.0.1:9");
+
+#[test]
+fn a_wrong_configuration_is_exit_code_64_everywhere() {
+    let env = [("GRAPEVINE_BODY_LIMIT", "64"), ("GRAPEVINE_REPLICA", "http://a")];
+    for args in [&["serve"][..], &["config"], &["config", "--check"], &["health"]] {
+        let (code, stdout, stderr) = run(args, &env);
+        assert_eq!((code, stdout.as_str()), (Some(64), ""), "{args:?}");
+        let lines: Vec<_> = stderr.lines().collect();
+        assert_eq!(lines.len(), 4, "{stderr}");
+        assert_eq!(lines[0], "grapevine: 3 mistakes in the configuration");
+        assert!(lines[1].starts_with("GRAPEVINE_BODY_LIMIT: `64` has no unit"), "{stderr}");
+        assert!(lines[2].starts_with("GRAPEVINE_REPLICA: is not a setting: did you mean"), "{stderr}");
+        assert!(lines[3].starts_with("GRAPEVINE_REPLICAS: no replica is given"), "{stderr}");
+    }
+}
+
+#[test]
+fn config_shows_what_serve_would_run_with() {
+    let secret = "correct horse battery staple";
+    let env = [REPLICA, ("GRAPEVINE_CLUSTER_SECRET", secret), ("GRAPEVINE_LISTEN", "127.0.0.1:1234")];
+    assert_eq!(
+        run(&["config", "--check"], &env),
+        (Some(0), "the configuration is good\n".into(), String::new())
+    );
+
+    let (code, stdout, _) = run(&["config"], &env);
+    assert_eq!(code, Some(0));
+    let row = |name: &str| {
+        let line = stdout.lines().find(|line| line.split_whitespace().next() == Some(name));
+        line.expect(name).split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(row("GRAPEVINE_LISTEN"), "env 127.0.0.1:1234");
+    assert_eq!(row("GRAPEVINE_ADMIN_LISTEN"), "default 127.0.0.1:9090");
+    assert_eq!(row("GRAPEVINE_CLUSTER_SECRET"), "env (secret)");
+    assert!(row("GRAPEVINE_ROUTER_ID").ends_with(":1234"));
+    assert_eq!(row("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), "default none");
+
+    let (code, json, _) = run(&["config", "--json"], &env);
+    assert_eq!(code, Some(0));
+    assert!(!stdout.contains("horse") && !json.contains("horse"));
+    let rows: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), stdout.lines().count());
+    let listen = rows.iter().find(|row| row["name"] == "GRAPEVINE_LISTEN").unwrap();
+    assert_eq!((&listen["value"], &listen["source"]), (&"127.0.0.1:1234".into(), &"env".into()));
+}
+
+#[test]
+fn help_is_enough_to_start() {
+    let (code, help, _) = run(&["--help"], &[]);
+    assert_eq!(code, Some(0));
+    for word in ["serve", "config", "engine", "health", "version", "GRAPEVINE_REPLICAS=http://"] {
+        assert!(help.contains(word), "{word}");
+    }
+    let (code, help, _) = run(&["serve", "--help"], &[]);
+    assert_eq!(code, Some(0));
+    assert!(
+        help.contains("GRAPEVINE_REPLICAS\n") && help.contains("[address: IP:port; default: 127.0.0.1:8080]"),
+        "{help}"
+    );
+    assert_eq!(run(&["serv"], &[]).0, Some(2));
+    assert_eq!(run(&[], &[]).0, Some(2));
+}
+
+#[test]
+fn versions_read_by_people_and_programs() {
+    let (_, text, _) = run(&["version"], &[]);
+    assert!(text.starts_with(concat!("grapevine ", env!("CARGO_PKG_VERSION"), " (")), "{text}");
+    let (_, json, _) = run(&["version", "--json"], &[]);
+    let facts: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(facts["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(run(&["--version"], &[]).1, concat!("grapevine ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+/// A router as a child process; killed when the test ends, whatever happens.
+struct Router {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStderr>>,
+}
+
+impl Router {
+    fn start(env: &[(&str, &str)]) -> Self {
+        let json = [REPLICA, ("GRAPEVINE_LOG_FORMAT", "json"), ("GRAPEVINE_GOSSIP_LISTEN", "127.0.0.1:0")];
+        let env: Vec<_> = json.iter().chain(env).copied().collect();
+        let mut child = grapevine(&["serve"], &env).stderr(Stdio::piped()).spawn().expect("it starts");
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// The next log line with `message`.
+    fn logged(&mut self, message: &str) -> serde_json::Value {
+        for line in self.lines.by_ref() {
+            let line: serde_json::Value = serde_json::from_str(&line.unwrap()).expect("a JSON log line");
+            if line["message"].as_str().is_some_and(|text| text.contains(message)) {
+                return line;
+            }
+        }
+        panic!("it ended without logging `{message}`");
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().expect("kill exists").success());
+    }
+
+    fn end(mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn sigterm_drains_and_ends_well() {
+    let mut router = Router::start(&[
+        ("GRAPEVINE_LISTEN", "127.0.0.1:0"),
+        ("GRAPEVINE_ADMIN_LISTEN", "127.0.0.1:0"),
+        ("GRAPEVINE_DRAIN_DELAY", "0s"),
+        ("GRAPEVINE_WORKERS", "1"),
+    ]);
+    let up = router.logged("router is up");
+    for listener in ["listen", "admin_listen", "gossip_listen"] {
+        assert!(!up[listener].as_str().unwrap().ends_with(":0"), "the bound port of {listener}: {up}");
+    }
+    router.signal("-TERM");
+    router.logged("draining");
+    router.logged("stopped");
+    assert_eq!(router.end().code(), Some(0));
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let mut router = Router::start(&[
+        ("GRAPEVINE_LISTEN", "127.0.0.1:0"),
+        ("GRAPEVINE_ADMIN_LISTEN", "127.0.0.1:0"),
+        ("GRAPEVINE_DRAIN_DELAY", "10min"),
+    ]);
+    router.logged("router is up");
+    router.signal("-INT");
+    router.logged("draining");
+    router.signal("-TERM");
+    router.logged("second signal");
+    assert_eq!(router.end().code(), Some(130));
+}
+
+#[test]
+fn a_taken_port_is_said_by_name() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    let env = [REPLICA, ("GRAPEVINE_LISTEN", &listen), ("GRAPEVINE_ADMIN_LISTEN", "127.0.0.1:0")];
+    let (code, _, stderr) = run(&["serve"], &env);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains(&listen) && stderr.contains("in use"), "{stderr}");
+}
+
+#[test]
+fn health_is_what_readyz_says() {
+    let admin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = admin.local_addr().unwrap().to_string();
+    let env = [REPLICA, ("GRAPEVINE_ADMIN_LISTEN", addr.as_str())];
+    for (answer, code) in [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", 0),
+        ("HTTP/1.1 503 Service Unavailable\r\n\r\n", 1),
+        ("no HTTP", 1),
+    ] {
+        let child = grapevine(&["health"], &env).stderr(Stdio::piped()).spawn().unwrap();
+        let (mut stream, _) = admin.accept().unwrap();
+        let mut asked = [0; 20];
+        stream.read_exact(&mut asked).unwrap();
+        assert_eq!(&asked, b"GET /readyz HTTP/1.1");
+        std::io::Write::write_all(&mut stream, answer.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+    }
+    drop(admin);
+    let (code, _, stderr) = run(&["health"], &env);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("not ready") && stderr.contains("refused"), "{stderr}");
+}
+
+/// Reads one HTTP/1.1 request or response with a Content-Length, head included.
+fn read_message(stream: &mut impl Read) -> Vec<u8> {
+    let (mut message, mut byte) = (Vec::new(), [0]);
+    while !message.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).expect("a head");
+        message.push(byte[0]);
+    }
+    let head = String::from_utf8(message.clone()).unwrap().to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:")).expect("a length");
+    let mut body = vec![0; length.trim().parse().unwrap()];
+    stream.read_exact(&mut body).expect("a body");
+    message.extend(body);
+    message
+}
+
+/// Also the proof that spans of the last requests leave before the process does. Strings and ids
+/// stand in protobuf as they are, so no decoder is needed.
+#[test]
+fn spans_reach_the_collector_before_the_end() {
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    let collector = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", collector.local_addr().unwrap());
+    let mut router = Router::start(&[
+        ("GRAPEVINE_LISTEN", "127.0.0.1:0"),
+        ("GRAPEVINE_ADMIN_LISTEN", "127.0.0.1:0"),
+        ("GRAPEVINE_DRAIN_DELAY", "0s"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
+        // Nobody waits for the timer: the end sends them.
+        ("OTEL_BSP_SCHEDULE_DELAY", "3600000"),
+        ("HTTP_PROXY", "http://127.0.0.1:9"),
+    ]);
+    let listen = router.logged("router is up")["listen"].as_str().unwrap().to_owned();
+    let mut client = std::net::TcpStream::connect(listen).unwrap();
+    let body = r#"{"model":"llama-3","messages":[{"role":"user","content":"a secret prompt"}]}"#;
+    let request = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n\
+         traceparent: 00-{TRACE}-b7ad6b7169203331-01\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    std::io::Write::write_all(&mut client, request.as_bytes()).unwrap();
+    let answer = String::from_utf8(read_message(&mut client)).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 50"), "no engine listens: {answer}");
+    drop(client);
+    router.signal("-TERM");
+
+    let (mut stream, _) = collector.accept().unwrap();
+    let export = read_message(&mut stream);
+    std::io::Write::write_all(&mut stream, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+    assert_eq!(router.end().code(), Some(0));
+
+    assert!(export.starts_with(b"POST /v1/traces HTTP/1.1\r\n"));
+    let has = |needle: &[u8]| export.windows(needle.len()).any(|window| window == needle);
+    for text in
+        ["POST /v1/chat/completions", "route", "chat llama-3", "grapevine.reason", "service.instance.id"]
+    {
+        assert!(has(text.as_bytes()), "{text}");
+    }
+    let trace: Vec<u8> = (0..16).map(|i| u8::from_str_radix(&TRACE[2 * i..2 * i + 2], 16).unwrap()).collect();
+    assert!(has(&trace), "the client's trace goes on");
+    assert!(!has(b"secret prompt"), "prompts are never recorded");
+}
