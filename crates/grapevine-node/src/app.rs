@@ -135,8 +135,18 @@ impl App {
         };
         let (replica_handle, replica_task) =
             replica::spawn(Arc::clone(&replicas), probes, tree.clone(), clock, seed);
-        let wiring =
-            Wiring { replicas, tree: tree.clone(), client, metrics, clock, stop: stop.clone(), tracer, seed };
+        let draining = Arc::new(AtomicBool::new(false));
+        let wiring = Wiring {
+            replicas,
+            tree: tree.clone(),
+            client,
+            metrics,
+            clock,
+            stop: stop.clone(),
+            draining: Arc::clone(&draining),
+            tracer,
+            seed,
+        };
         let proxy = Arc::new(Proxy::new(&config, wiring));
         let host = Arc::new(NodeHost::new(tree.clone(), replica_handle.clone()));
         let admin_url = format!("http://{}", admin.addr());
@@ -147,7 +157,7 @@ impl App {
             policy: config.policy,
             listen: front.addr(),
             admin_listen: admin.addr(),
-            draining: Arc::new(AtomicBool::new(false)),
+            draining,
             clock,
             proxy: Arc::clone(&proxy),
             replicas: replica_handle,

@@ -16,6 +16,7 @@ pub mod failure;
 mod forward;
 mod headers;
 pub mod keying;
+mod linger;
 mod pick;
 mod place;
 mod relay;
@@ -24,7 +25,7 @@ pub mod stop;
 mod usage;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -32,7 +33,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use grapevine_tree::{Api, KeySeed};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 
 use crate::actors::tree::TreeHandle;
 use crate::clock::Clock;
@@ -65,6 +66,7 @@ pub struct Proxy {
     pub admission: Admission,
     clock: Clock,
     stop: Stop,
+    draining: Arc<AtomicBool>,
     tracer: Tracer,
     turn: AtomicU64,
 }
@@ -83,6 +85,8 @@ pub struct Wiring {
     pub clock: Clock,
     /// Ends what still runs.
     pub stop: Stop,
+    /// Clients are asked to come back on another connection, and so to another router.
+    pub draining: Arc<AtomicBool>,
     /// Makes spans.
     pub tracer: Tracer,
     /// Of every random choice.
@@ -127,6 +131,7 @@ impl Proxy {
             admission: Admission::new(config.max_inflight),
             clock: wiring.clock,
             stop: wiring.stop,
+            draining: wiring.draining,
             tracer: wiring.tracer,
             turn: AtomicU64::new(0),
         }
@@ -135,11 +140,11 @@ impl Proxy {
     async fn serve(
         self: &Arc<Self>,
         mut parts: Parts,
-        body: Body,
+        body: &mut Body,
         api: Api,
         turn: u64,
     ) -> Result<Response, RouterError> {
-        let mut exchange = self.admit(&parts, &body, api).inspect_err(|error| {
+        let mut exchange = self.admit(&parts, body, api).inspect_err(|error| {
             self.metrics.ended(Outcome::of_error(*error));
         })?;
         match self.answer(&exchange, &mut parts, body, api, turn).await {
@@ -177,7 +182,7 @@ impl Proxy {
         &self,
         exchange: &Exchange,
         parts: &mut Parts,
-        body: Body,
+        body: &mut Body,
         api: Api,
         turn: u64,
     ) -> Result<(Pick, Answer), RouterError> {
@@ -250,17 +255,26 @@ fn route_of(path: &str) -> Option<&'static str> {
 
 /// Serves one request of the public listener.
 pub async fn handle(State(proxy): State<Arc<Proxy>>, request: Request) -> Response {
-    let (mut parts, body) = request.into_parts();
+    let (mut parts, mut body) = request.into_parts();
     let api = Api::of_path(parts.uri.path());
     let turn = proxy.turn.fetch_add(1, Relaxed);
     let id = parts.headers.entry(REQUEST_ID).or_insert_with(mint_id).clone();
-    let served = proxy.serve(parts, body, api, turn).await;
-    let mut response = served.unwrap_or_else(|error| {
-        proxy.metrics.errored(error);
-        tracing::debug!(code = error.facts().code, request_id = ?id, "request refused");
-        error.response(api)
-    });
+    // Such a client sends its body only when it is asked to.
+    let waits = parts.headers.contains_key(header::EXPECT);
+    let version = parts.version;
+    let mut response = match proxy.serve(parts, &mut body, api, turn).await {
+        Ok(response) => response,
+        Err(error) => {
+            proxy.metrics.errored(error);
+            tracing::debug!(code = error.facts().code, request_id = ?id, "request refused");
+            let response = error.response(api);
+            if waits { response } else { linger::until_uploaded(response, body) }
+        }
+    };
     headers::set_if_absent(response.headers_mut(), REQUEST_ID, id);
+    if proxy.draining.load(Relaxed) && version <= Version::HTTP_11 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 

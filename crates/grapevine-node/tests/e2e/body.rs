@@ -96,3 +96,20 @@ async fn a33_chunked_uploads_reach_the_engine_whole() {
     let seen = engine.seen().remove(0);
     assert_eq!((seen.body.as_slice(), seen.values("content-length")), (&b"abcde"[..], vec!["5"]));
 }
+
+#[tokio::test]
+async fn a32_a_client_that_uploads_all_of_it_still_gets_the_413() {
+    let engine = RawEngine::json("200 OK", "{}").await;
+    let mut config = config(&[engine.addr]);
+    config.body_limit = 1 << 20;
+    let router = TestRouter::start(config).await;
+    for _ in 0..20 {
+        let answer = http().post(router.url("/v1/x")).body(vec![b'x'; 8 << 20]).send().await;
+        assert_eq!(answer.expect("an answer, not a reset").status(), 413);
+        let mut client =
+            RawClient::send(router.addr, "POST /v1/x HTTP/1.1\r\nhost: r\r\ncontent-length: 4194304\r\n\r\n")
+                .await;
+        client.write(vec![b'x'; 4 << 20]).await;
+        client.read_until("body_too_large").await;
+    }
+}

@@ -47,6 +47,7 @@ async fn a116_new_requests_are_served_while_others_still_learn_of_the_drain() {
     until("it drains", || router.status().router.phase == "draining").await;
     let answer = http().post(router.url("/v1/chat/completions")).body("{}").send().await.unwrap();
     assert_eq!(answer.status(), 200);
+    assert_eq!(answer.headers()["connection"], "close", "the next one goes to another router");
     router.stopped().await.unwrap();
 }
 
