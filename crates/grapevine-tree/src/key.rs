@@ -56,7 +56,7 @@ pub struct KeySeed(pub u64);
 pub struct PrefixKey {
     /// One per boundary, see [`crate::boundary`].
     pub hashes: Vec<u64>,
-    /// Bytes of the whole canonical prompt (also past the last boundary or the 512 KiB limit).
+    /// Bytes of the whole canonical prompt (also past the last boundary).
     pub bytes: u64,
 }
 
@@ -85,8 +85,10 @@ const MEDIA_BYTES: usize = 1024;
 /// Strings in structured parts (not in text) beyond this length are data, not prompt: digested.
 const MAX_INLINE: usize = 4096;
 
-/// Tape memory kept between requests, tokens.
+/// Scratch memory kept between requests: tokens of the tape, bytes of text. A larger request's is given
+/// back.
 const KEEP_TOKENS: usize = 1 << 16;
+const KEEP_BYTES: usize = 512 * 1024;
 
 /// The first line of the first system block of one widespread agent; changes with every request
 /// and is removed by engines before templating.
@@ -123,6 +125,8 @@ impl Extractor {
             boundary::hash_into(seed, &self.canon.text, &mut prompt.key.hashes);
         }
         self.tape.shrink_to(KEEP_TOKENS);
+        self.canon.text.truncate(KEEP_BYTES);
+        self.canon.text.shrink_to(KEEP_BYTES);
         prompt
     }
 }

@@ -15,7 +15,7 @@ use super::credit::Credits;
 
 /// A boundary as it is stored: the upper 56 bits of its hash and its index in the schedule.
 ///
-/// 56 bits: among a million stored boundaries a lookup of 80 meets a false one once in 900 million
+/// 56 bits: among a million stored boundaries a lookup of 100 meets a false one once in 700 million
 /// requests, and then mispredicts one request.
 pub(super) type PackedMark = u64;
 
