@@ -1,0 +1,240 @@
+//! Processes of the binary under test.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, UdpSocket};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use grapevine_node::admin::status::Status;
+use grapevine_testkit::engine::Stats;
+
+/// Nothing here takes that long unless it hangs.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+const BINARY: &str = env!("CARGO_BIN_EXE_grapevine");
+
+/// Lines of a process's log kept for a failed test's message.
+const KEEP_LINES: usize = 40;
+
+/// A running process; killed when dropped.
+pub struct Process {
+    child: Child,
+    log: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Process {
+    /// The binary with these arguments and only these `GRAPEVINE_*` and `OTEL_*` settings.
+    pub fn start(args: &[&str], settings: &[(&str, String)]) -> Self {
+        let ours = |name: &str| name.starts_with("GRAPEVINE_") || name.starts_with("OTEL_");
+        let kept = std::env::vars().filter(|(name, _)| !ours(name));
+        let mut child = Command::new(BINARY)
+            .args(args)
+            .env_clear()
+            .envs(kept)
+            .envs(settings.iter().cloned())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = Arc::default();
+        collect(child.stdout.take().unwrap(), &log);
+        collect(child.stderr.take().unwrap(), &log);
+        Self { child, log }
+    }
+
+    /// What it said last.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().iter().cloned().collect::<Vec<_>>().join("\n")
+    }
+
+    /// Waits for a line that `find` makes something of.
+    pub fn line<T>(&self, find: impl Fn(&str) -> Option<T>) -> T {
+        wait_for(&format!("a line of the log:\n{}", self.log()), || {
+            self.log.lock().unwrap().iter().find_map(|line| find(line))
+        })
+    }
+
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([format!("-{name}"), pid]).status().unwrap().success());
+    }
+
+    /// Waits for its end.
+    pub fn end(&mut self) -> ExitStatus {
+        let child = &mut self.child;
+        wait_for("the end of a process", || child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("--- log of process {}\n{}", self.child.id(), self.log());
+        }
+    }
+}
+
+fn collect(from: impl Read + Send + 'static, log: &Arc<Mutex<VecDeque<String>>>) {
+    let log = Arc::clone(log);
+    thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            let mut log = log.lock().unwrap();
+            if log.len() == KEEP_LINES {
+                log.pop_front();
+            }
+            log.push_back(line);
+        }
+    });
+}
+
+/// Waits until `condition` gives something.
+pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited {LIMIT:?} for {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A simulated engine.
+pub struct Engine {
+    pub process: Process,
+    pub url: String,
+}
+
+impl Engine {
+    pub fn start(args: &[&str]) -> Self {
+        let process = Process::start(&[&["engine"], args].concat(), &[]);
+        let url = process.line(|line| line.strip_prefix("listening on ").map(str::to_owned));
+        Self { process, url }
+    }
+
+    pub fn stats(&self) -> Stats {
+        serde_json::from_slice(&get(&format!("{}/stats", self.url)).1).unwrap()
+    }
+}
+
+/// A router.
+pub struct Router {
+    pub process: Process,
+    pub url: String,
+    pub admin: String,
+}
+
+impl Router {
+    /// One router; ports are free ones unless set.
+    pub fn start(replicas: &[String], settings: &[(&str, String)]) -> Self {
+        let local = || "127.0.0.1:0".to_owned();
+        let mut all = vec![
+            ("GRAPEVINE_LISTEN", local()),
+            ("GRAPEVINE_ADMIN_LISTEN", local()),
+            ("GRAPEVINE_GOSSIP_LISTEN", local()),
+            ("GRAPEVINE_REPLICAS", replicas.join(",")),
+            ("GRAPEVINE_LOG_FORMAT", "json".to_owned()),
+            ("GRAPEVINE_DRAIN_DELAY", "100ms".to_owned()),
+        ];
+        for (name, value) in settings {
+            all.retain(|(other, _)| other != name);
+            all.push((name, value.clone()));
+        }
+        let process = Process::start(&["serve"], &all);
+        let (url, admin) = process.line(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).ok()?;
+            let field = |name: &str| find(&line, name).map(|addr| format!("http://{addr}"));
+            Some((field("listen")?, field("admin_listen")?))
+        });
+        wait_for("a router to be ready", || (get(&format!("{admin}/readyz")).0 == 200).then_some(()));
+        Self { process, url, admin }
+    }
+
+    pub fn status(&self) -> Status {
+        serde_json::from_slice(&get(&format!("{}/api/v1/status", self.admin)).1).unwrap()
+    }
+}
+
+/// A string member, at the top or under `fields`.
+fn find(line: &serde_json::Value, name: &str) -> Option<String> {
+    let value = line.get(name).or_else(|| line.get("fields")?.get(name))?;
+    value.as_str().map(str::to_owned)
+}
+
+/// Routers that gossip, all in front of the same replicas.
+pub fn routers(count: usize, replicas: &[String], settings: &[(&str, String)]) -> Vec<Router> {
+    let ports: Vec<String> = (0..count).map(|_| free_udp()).collect();
+    let start = |(i, gossip): (usize, &String)| {
+        let mut all = vec![
+            ("GRAPEVINE_GOSSIP_LISTEN", gossip.clone()),
+            ("GRAPEVINE_GOSSIP_SEEDS", ports.join(",")),
+            ("GRAPEVINE_ROUTER_ID", format!("r{}", i + 1)),
+        ];
+        all.extend(settings.iter().cloned());
+        Router::start(replicas, &all)
+    };
+    let routers: Vec<Router> = ports.iter().enumerate().map(start).collect();
+    for router in &routers {
+        wait_for("routers to meet", || (router.status().gossip.live_peers == count - 1).then_some(()));
+    }
+    routers
+}
+
+pub fn free_udp() -> String {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+pub fn free_tcp() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// `GET url` without a client library: status and body. Status 0 when nobody answers.
+pub fn get(url: &str) -> (u16, Vec<u8>) {
+    let (head, body) = exchange(url, "GET", &[], b"");
+    (head.status, body)
+}
+
+/// An answer's head.
+#[derive(Clone, Debug, Default)]
+pub struct Head {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+}
+
+impl Head {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// One exchange on a connection of its own.
+pub fn exchange(url: &str, method: &str, headers: &[(&str, &str)], body: &[u8]) -> (Head, Vec<u8>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = grapevine_testkit::load::http_client(1, LIMIT).unwrap();
+        let mut request = client.request(method.parse().unwrap(), url).body(body.to_vec());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let Ok(answer) = request.send().await else { return (Head::default(), Vec::new()) };
+        let text = |v: &[u8]| String::from_utf8_lossy(v).into_owned();
+        let head = Head {
+            status: answer.status().as_u16(),
+            headers: answer.headers().iter().map(|(n, v)| (n.to_string(), text(v.as_bytes()))).collect(),
+        };
+        (head, answer.bytes().await.unwrap_or_default().to_vec())
+    })
+}
+
+/// A chat request through `router`.
+pub fn chat(router: &str, messages: &serde_json::Value) -> (Head, Vec<u8>) {
+    let body = serde_json::json!({"model": "mock-model", "messages": messages, "max_tokens": 4});
+    let url = format!("{router}/v1/chat/completions");
+    exchange(&url, "POST", &[("content-type", "application/json")], body.to_string().as_bytes())
+}
