@@ -78,4 +78,6 @@ impl Telemetry {
 }
 
 #[cfg(test)]
+mod live_tests;
+#[cfg(test)]
 mod tests;
