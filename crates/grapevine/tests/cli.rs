@@ -1,5 +1,7 @@
 //! The binary as a user meets it: exit codes, help, effective settings, start and end.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
