@@ -24,8 +24,8 @@ use arc_swap::ArcSwap;
 use chitchat::transport::Transport;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
-use tracing::{info, warn};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+use tracing::{debug, info, warn};
 
 use crate::carrier::SLOTS;
 use crate::config::{MeshConfig, MeshError};
@@ -34,13 +34,18 @@ use crate::fleet::Fleet;
 use crate::net::UdpGossip;
 use crate::net::metered::Metered;
 use crate::outbox::Outbox;
+use crate::peer::Peer;
 use crate::seeds::{self, Dialler};
-use crate::session::{Peer, Session};
+use crate::session::Session;
 use crate::status::{MeshStatus, MeshTotals};
 use crate::{Host, Outgoing};
 
 /// Pause before gossip is started again after its task ended or its port was busy.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// How long before chitchat's own tick ours is, at most: the host has answered by then, and what it
+/// said goes out at once instead of waiting for the tick after. Both run on one clock.
+const LEAD: Duration = Duration::from_millis(25);
 
 /// Ticks for the last words to spread: one to reach three peers, two more to reach their peers.
 const LEAVE_TICKS: u32 = 3;
@@ -79,6 +84,11 @@ impl MeshHandle {
             let _ = stopped.await;
         }
     }
+
+    /// Resolves when the actor has stopped. Before [`leave`](Self::leave) was called, that is a bug.
+    pub async fn stopped(&self) {
+        self.commands.closed().await;
+    }
 }
 
 #[derive(Debug)]
@@ -100,6 +110,12 @@ enum End {
     Again,
 }
 
+/// This router is on its way out.
+struct Leaving {
+    ticks_left: u32,
+    tell: Vec<oneshot::Sender<()>>,
+}
+
 /// For how many ticks in a row a newer router of our name was seen alive, and dead.
 #[derive(Default)]
 struct NamesakeTicks {
@@ -117,7 +133,7 @@ struct Mesh<H> {
     status: Arc<ArcSwap<MeshStatus>>,
     counters: Arc<Counters>,
     commands: mpsc::Receiver<Msg>,
-    leaving: Option<(u32, oneshot::Sender<()>)>,
+    leaving: Option<Leaving>,
     collecting: Option<JoinHandle<Outgoing>>,
     fleet: Fleet,
     outbox: Outbox,
@@ -203,9 +219,7 @@ impl Port {
         if bound.is_none() {
             match UdpGossip::bind(config, counters.clone()).await {
                 Ok(gossip) => *bound = Some(Arc::new(gossip)),
-                Err(error) if *warned => {
-                    tracing::debug!(listen = %config.listen, %error, "gossip port still busy")
-                }
+                Err(error) if *warned => debug!(listen = %config.listen, %error, "gossip port still busy"),
                 Err(error) => {
                     *warned = true;
                     warn!(listen = %config.listen, %error, "cannot bind gossip port: serving alone, trying on");
@@ -235,7 +249,7 @@ impl<H: Host> Mesh<H> {
                 break;
             }
         }
-        if let Some((_, done)) = self.leaving.take() {
+        for done in self.leaving.into_iter().flat_map(|leaving| leaving.tell) {
             let _ = done.send(());
         }
         info!(router = %self.config.router_name, "gossip stopped");
@@ -272,7 +286,7 @@ impl<H: Host> Mesh<H> {
             () = sleep(RETRY) => End::Again,
             msg = self.commands.recv() => {
                 if let Some(Msg::Leave(done)) = msg {
-                    self.leaving = Some((0, done));
+                    self.start_leaving(0, done);
                 }
                 End::Stop
             }
@@ -280,8 +294,10 @@ impl<H: Host> Mesh<H> {
     }
 
     async fn serve(&mut self, mut session: Session) -> End {
-        let mut ticks = interval(self.config.interval);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let every = self.config.interval;
+        let mut ticks = interval_at(session.started() + every - LEAD.min(every / 4), every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        self.dial(&session);
         let mut ended = pin!(session.ended());
         loop {
             tokio::select! {
@@ -315,12 +331,10 @@ impl<H: Host> Mesh<H> {
         self.totals.ticks += 1;
         self.read(session).await;
         self.publish_status(Some(session));
-        if let Some((ticks_left, _)) = &mut self.leaving {
-            if *ticks_left == 0 {
-                return Some(End::Stop);
-            }
-            *ticks_left -= 1;
-            return None;
+        if let Some(leaving) = &mut self.leaving {
+            let is_over = leaving.ticks_left == 0;
+            leaving.ticks_left = leaving.ticks_left.saturating_sub(1);
+            return is_over.then_some(End::Stop);
         }
         if let Some(past) = self.newer_self(session) {
             info!(own = self.generation, past, "this router's past is ahead of its clock, catching up");
@@ -328,9 +342,14 @@ impl<H: Host> Mesh<H> {
             self.namesake = NamesakeTicks::default();
             return Some(End::Again);
         }
-        session.dial(self.dialler.pick(&self.seeds.borrow(), session.live_addresses(), session.is_alone()));
+        self.dial(session);
         self.collect(session);
         None
+    }
+
+    fn dial(&mut self, session: &Session) {
+        let picked = self.dialler.pick(&self.seeds.borrow(), session.live_addresses(), session.is_alone());
+        session.dial(picked);
     }
 
     /// Asks the host, unless it still owes the answer before: that one is never thrown away.
@@ -356,7 +375,11 @@ impl<H: Host> Mesh<H> {
     async fn on_leave(&mut self, session: &mut Session, done: oneshot::Sender<()>) {
         let writes = self.outbox.farewell(session.others(), self.now());
         session.write(writes).await;
-        self.leaving = Some((LEAVE_TICKS, done));
+        self.start_leaving(LEAVE_TICKS, done);
+    }
+
+    fn start_leaving(&mut self, ticks_left: u32, done: oneshot::Sender<()>) {
+        self.leaving.get_or_insert(Leaving { ticks_left, tell: Vec::new() }).tell.push(done);
     }
 
     /// Takes in what changed since the last look.

@@ -171,7 +171,7 @@ pub fn encode_segment(segment: &Segment) -> Vec<u8> {
 /// A segment from its bytes.
 pub fn decode_segment(bytes: &[u8]) -> Result<Segment, CodecError> {
     let wire: WireSegment = decode(KIND_SEGMENT, bytes)?;
-    let entries = wire.entries.into_iter().map(from_wire).collect::<Result<_, _>>()?;
+    let entries = wire.entries.iter().map(from_wire).collect::<Result<_, _>>()?;
     Ok(Segment { generation: wire.generation, seq: wire.seq, sent_ms: wire.sent_ms, entries })
 }
 
@@ -273,7 +273,7 @@ fn to_wire(entry: &DeltaEntry) -> WireEntry {
     }
 }
 
-fn from_wire(wire: WireEntry) -> Result<DeltaEntry, CodecError> {
+fn from_wire(wire: &WireEntry) -> Result<DeltaEntry, CodecError> {
     let mark = |mark: &WireMark| Mark { index: mark.index, hash: u64::from_le_bytes(mark.hash) };
     let entry = DeltaEntry {
         replica: replica(wire.replica),

@@ -63,7 +63,7 @@ pub(crate) struct Counters {
     segment_rejects: [AtomicU64; 4],
 }
 
-/// [`Counters`] at a moment.
+/// Counts since the start of the process, read at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Datagrams sent; whole messages on a transport of the caller's.

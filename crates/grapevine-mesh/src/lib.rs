@@ -36,6 +36,7 @@ mod actor;
 mod config;
 mod counters;
 mod net;
+mod peer;
 mod seeds;
 mod session;
 mod status;

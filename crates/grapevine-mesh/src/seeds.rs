@@ -36,7 +36,7 @@ const DIAL_EVERY: u64 = 20;
 pub(crate) fn watch(seeds: &[String]) -> watch::Receiver<Vec<SocketAddr>> {
     let literal: BTreeSet<SocketAddr> = seeds.iter().filter_map(|seed| seed.parse().ok()).collect();
     let names: Vec<Name> =
-        seeds.iter().filter(|seed| seed.parse::<SocketAddr>().is_err()).map(Name::new).collect();
+        seeds.iter().filter(|seed| seed.parse::<SocketAddr>().is_err()).map(|seed| Name::new(seed)).collect();
     let (known, watcher) = watch::channel(literal.iter().copied().collect());
     if !names.is_empty() {
         tokio::spawn(keep_resolving(names, literal, known));
@@ -75,8 +75,8 @@ async fn keep_resolving(
 }
 
 impl Name {
-    fn new(seed: &String) -> Self {
-        Self { seed: seed.clone(), addresses: Vec::new(), failing: false }
+    fn new(seed: &str) -> Self {
+        Self { seed: seed.to_owned(), addresses: Vec::new(), failing: false }
     }
 
     async fn resolve(&mut self) {

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use chitchat::transport::Transport;
 use chitchat::{
-    Chitchat, ChitchatConfig, ChitchatHandle, ChitchatId, FailureDetectorConfig, Heartbeat, ListenerHandle,
-    NodeState, spawn_chitchat,
+    Chitchat, ChitchatConfig, ChitchatHandle, ChitchatId, FailureDetectorConfig, ListenerHandle, NodeState,
+    spawn_chitchat,
 };
+use grapevine_tree::Millis;
 use grapevine_tree::boundary::SCHEME;
-use grapevine_tree::{Millis, RouterId};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
@@ -19,9 +19,9 @@ use crate::carrier::{META_KEY, Meta, RING_PREFIX, VITALS_KEY, from_text};
 use crate::codec::{CodecError, WIRE_VERSION, decode_segment, decode_vitals};
 use crate::config::MeshConfig;
 use crate::counters::{Counters, SegmentReject};
-use crate::fleet::{Fleet, MAX_ROUTERS, News, Router, Standing};
+use crate::fleet::{Fleet, MAX_ROUTERS, News, Standing};
 use crate::outbox::Write;
-use crate::status::PeerStatus;
+use crate::peer::Peer;
 
 /// Changes that come within this time of each other are read together: in a large fleet a tick
 /// brings dozens.
@@ -46,6 +46,7 @@ const TOMBSTONE_GRACE: Duration = Duration::from_secs(60);
 /// A running chitchat.
 pub(crate) struct Session {
     handle: ChitchatHandle,
+    started: Instant,
     changed: Arc<Notify>,
     read_at: Option<Instant>,
     /// Dropping these would stop the notices.
@@ -64,18 +65,6 @@ pub(crate) struct Namesake {
     /// It gossiped from our own address: only we can have been that.
     pub(crate) is_ours: bool,
     pub(crate) live: bool,
-}
-
-/// What chitchat knows of a router's newest generation.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer {
-    generation: u64,
-    addr: SocketAddr,
-    meta: Option<Meta>,
-    admin_url: Option<Arc<str>>,
-    live: bool,
-    pulse: Option<(Heartbeat, u64)>,
-    heard_at: Millis,
 }
 
 /// Texts of one router that changed, copied out under chitchat's lock and decoded after it.
@@ -106,6 +95,7 @@ impl Session {
             .await;
         Ok(Self {
             handle,
+            started: Instant::now(),
             changed,
             read_at: None,
             _listeners: listeners,
@@ -137,6 +127,11 @@ impl Session {
     pub(crate) async fn close(self) {
         // It may have ended by itself, which is just as well.
         let _ = self.handle.shutdown().await;
+    }
+
+    /// When chitchat's first tick was.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
     }
 
     pub(crate) fn advertised(&self) -> SocketAddr {
@@ -307,62 +302,6 @@ fn forget(chitchat: &mut Chitchat, id: &ChitchatId) {
     let version = state.max_version();
     if state.num_key_values() > 0 && state.last_gc_version() < version {
         chitchat.reset_node_state_if_update(id, std::iter::empty(), version, version);
-    }
-}
-
-impl Peer {
-    fn new(id: &ChitchatId, now: Millis) -> Self {
-        Self {
-            generation: id.generation_id,
-            addr: id.gossip_advertise_addr,
-            meta: None,
-            admin_url: None,
-            live: false,
-            pulse: None,
-            heard_at: now,
-        }
-    }
-
-    fn look(&mut self, id: &ChitchatId, state: &NodeState, live: bool, now: Millis) {
-        if self.generation != id.generation_id {
-            *self = Self::new(id, now);
-        }
-        self.live = live;
-        let pulse = Some((state.heartbeat(), state.max_version()));
-        if self.pulse != pulse {
-            self.pulse = pulse;
-            self.heard_at = now;
-        }
-        let meta = state.get(META_KEY).and_then(Meta::parse);
-        if self.meta != meta {
-            self.admin_url = meta.as_ref().and_then(|meta| meta.admin_url.as_deref()).map(Arc::from);
-            self.meta = meta;
-        }
-    }
-
-    fn is_compatible(&self) -> bool {
-        self.meta.as_ref().is_some_and(|meta| meta.wire == WIRE_VERSION && meta.scheme == SCHEME)
-    }
-
-    pub(crate) fn status(&self, name: &Arc<str>, router: Option<&Router>, now: Millis) -> PeerStatus {
-        PeerStatus {
-            name: name.clone(),
-            id: RouterId::of_name(name),
-            generation: self.generation,
-            gossip_addr: self.addr,
-            admin_url: self.admin_url.clone(),
-            live: self.live,
-            draining: router.is_some_and(|it| it.draining),
-            speaks: self.meta.as_ref().map(|meta| (meta.wire, meta.scheme)),
-            compatible: self.is_compatible(),
-            segments: router.map_or(0, |it| it.segments),
-            missed: router.map_or(0, Router::missed),
-            open: router.map_or(0, Router::open),
-            entries: router.map_or(0, |it| it.entries),
-            lag_ticks: router.map_or(0, |it| it.lag_segments),
-            lag_ms: router.map_or(0, |it| it.lag_ms),
-            heard_ms_ago: now.saturating_sub(self.heard_at),
-        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Hosts that misbehave, and peers that speak another version or nonsense.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

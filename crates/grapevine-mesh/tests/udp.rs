@@ -1,5 +1,7 @@
 //! Routers over real UDP on loopback: plain and sealed, who is heard and who is not.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,8 +144,6 @@ async fn junk_has_no_effect() {
     assert!(rejected(&a, "foreign") >= 1_000, "{:?}", a.status().totals.traffic);
 }
 
-/// On loopback any local process can send what chitchat's own code dies of. The router then goes
-/// on, and so does its gossip.
 #[tokio::test]
 async fn junk_in_the_plain_format_is_dropped_too() {
     let (a, host_a) = start(config("a", &[])).await;

@@ -2,7 +2,7 @@
 //! socket that breaks. The faults are drawn from a seed.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,7 +22,6 @@ struct Faults {
     loss_percent: AtomicU32,
     mess_percent: AtomicU32,
     broken: AtomicBool,
-    sent: AtomicU64,
     rng: Mutex<SmallRng>,
 }
 
@@ -32,7 +31,6 @@ impl Network {
             loss_percent: AtomicU32::new(0),
             mess_percent: AtomicU32::new(0),
             broken: AtomicBool::new(false),
-            sent: AtomicU64::new(0),
             rng: Mutex::new(SmallRng::seed_from_u64(seed)),
         };
         Self { links: ChannelTransport::default(), faults: Arc::new(faults) }
@@ -86,7 +84,6 @@ fn copy(message: &ChitchatMessage) -> ChitchatMessage {
 #[async_trait]
 impl Socket for FaultySocket {
     async fn send(&mut self, to: SocketAddr, message: ChitchatMessage) -> anyhow::Result<()> {
-        self.faults.sent.fetch_add(1, Relaxed);
         if self.faults.happens(&self.faults.loss_percent) {
             return Ok(());
         }

@@ -1,0 +1,83 @@
+//! What chitchat itself knows of another router: whether it lives, and what it says it speaks.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use chitchat::{ChitchatId, Heartbeat, NodeState};
+use grapevine_tree::boundary::SCHEME;
+use grapevine_tree::{Millis, RouterId};
+
+use crate::carrier::{META_KEY, Meta};
+use crate::codec::WIRE_VERSION;
+use crate::fleet::Router;
+use crate::status::PeerStatus;
+
+/// What chitchat knows of a router's newest generation.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    generation: u64,
+    addr: SocketAddr,
+    meta: Option<Meta>,
+    admin_url: Option<Arc<str>>,
+    live: bool,
+    pulse: Option<(Heartbeat, u64)>,
+    heard_at: Millis,
+}
+
+impl Peer {
+    pub(crate) fn new(id: &ChitchatId, now: Millis) -> Self {
+        Self {
+            generation: id.generation_id,
+            addr: id.gossip_advertise_addr,
+            meta: None,
+            admin_url: None,
+            live: false,
+            pulse: None,
+            heard_at: now,
+        }
+    }
+
+    /// Takes in the state of its newest generation.
+    pub(crate) fn look(&mut self, id: &ChitchatId, state: &NodeState, live: bool, now: Millis) {
+        if self.generation != id.generation_id {
+            *self = Self::new(id, now);
+        }
+        self.live = live;
+        let pulse = Some((state.heartbeat(), state.max_version()));
+        if self.pulse != pulse {
+            self.pulse = pulse;
+            self.heard_at = now;
+        }
+        let meta = state.get(META_KEY).and_then(Meta::parse);
+        if self.meta != meta {
+            self.admin_url = meta.as_ref().and_then(|meta| meta.admin_url.as_deref()).map(Arc::from);
+            self.meta = meta;
+        }
+    }
+
+    /// Whether what it says can be read here.
+    pub(crate) fn is_compatible(&self) -> bool {
+        self.meta.as_ref().is_some_and(|meta| meta.wire == WIRE_VERSION && meta.scheme == SCHEME)
+    }
+
+    pub(crate) fn status(&self, name: &Arc<str>, router: Option<&Router>, now: Millis) -> PeerStatus {
+        PeerStatus {
+            name: name.clone(),
+            id: RouterId::of_name(name),
+            generation: self.generation,
+            gossip_addr: self.addr,
+            admin_url: self.admin_url.clone(),
+            live: self.live,
+            draining: router.is_some_and(|it| it.draining),
+            speaks: self.meta.as_ref().map(|meta| (meta.wire, meta.scheme)),
+            compatible: self.is_compatible(),
+            segments: router.map_or(0, |it| it.segments),
+            missed: router.map_or(0, Router::missed),
+            open: router.map_or(0, Router::open),
+            entries: router.map_or(0, |it| it.entries),
+            lag_ticks: router.map_or(0, |it| it.lag_segments),
+            lag_ms: router.map_or(0, |it| it.lag_ms),
+            heard_ms_ago: now.saturating_sub(self.heard_at),
+        }
+    }
+}
