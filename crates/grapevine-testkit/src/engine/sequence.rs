@@ -127,8 +127,11 @@ impl Sequence {
         if self.api == Api::Chat {
             text.push(b'\n');
         }
+        let prefilled = self.chain.len();
         extend_chain(&mut self.chain, self.namespace, self.core.config.block_bytes, &text);
-        self.core.insert(&self.chain);
+        if self.chain.len() > prefilled {
+            self.core.insert(&self.chain);
+        }
     }
 }
 

@@ -36,7 +36,8 @@ async fn one_endless_cache_gives_the_ideal_rate() {
 async fn requests_go_to_the_targets_in_turn() {
     let engines = [instant().await, instant().await];
     let load = Load::new(LoadConfig::new(engines.iter().map(EngineHandle::url))).unwrap();
-    let report = load.run(Workload::new(small(Scenario::Uniform))).await;
+    let run = tokio::spawn(load.run(Workload::new(small(Scenario::Uniform))));
+    let report = run.await.unwrap();
     assert_eq!(report.by_target().into_values().collect::<Vec<_>>(), [15, 15]);
     assert_eq!(engines.map(|engine| engine.stats().requests), [15, 15]);
 }
