@@ -1,6 +1,8 @@
 //! The repository's own rules: who may depend on whom, how large a file may be, where secrets of the
 //! toolchain stay.
 
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -96,7 +98,11 @@ fn bincode_is_named_in_one_file() {
         text.lines().any(|line| line.contains("bincode::"))
     };
     let files = sources();
-    let found: Vec<_> = files.iter().filter(|p| p.to_string_lossy().contains("/grapevine-mesh/src/")).filter(naming).collect();
+    let found: Vec<_> = files
+        .iter()
+        .filter(|p| p.to_string_lossy().contains("/grapevine-mesh/src/"))
+        .filter(naming)
+        .collect();
     assert_eq!(found.len(), 1, "one codec file: {found:?}");
 }
 

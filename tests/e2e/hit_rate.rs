@@ -8,8 +8,16 @@ use super::process::{Engine, Router, routers};
 /// Fast engines: what is found in caches matters here, not how long it takes.
 fn engines(count: usize, cache_blocks: usize) -> Vec<Engine> {
     let blocks = cache_blocks.to_string();
-    let args =
-        ["--cache-blocks", &blocks, "--base-ms", "2", "--prefill-us-per-block", "100", "--decode-ms-per-token", "0"];
+    let args = [
+        "--cache-blocks",
+        &blocks,
+        "--base-ms",
+        "2",
+        "--prefill-us-per-block",
+        "100",
+        "--decode-ms-per-token",
+        "0",
+    ];
     (0..count).map(|_| Engine::start(&args)).collect()
 }
 

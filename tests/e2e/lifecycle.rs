@@ -22,7 +22,9 @@ fn a52_a123_every_mistake_in_the_configuration_is_named_at_once() {
     let mut process = Process::start(&["serve"], &settings);
     assert_eq!(process.end().code(), Some(64));
     let log = process.log();
-    for named in ["GRAPEVINE_REPLICAS", "GRAPEVINE_IDLE_TIMEOUT", "GRAPEVINE_POLICY", "GRAPEVINE_CLUSTER_SECRET"] {
+    for named in
+        ["GRAPEVINE_REPLICAS", "GRAPEVINE_IDLE_TIMEOUT", "GRAPEVINE_POLICY", "GRAPEVINE_CLUSTER_SECRET"]
+    {
         assert!(log.contains(named), "{named} in\n{log}");
     }
 }
@@ -43,7 +45,10 @@ fn a45_a_router_starts_before_its_engines_and_says_that_it_has_none() {
     assert_eq!(head.status, 503);
     assert!(head.header("retry-after").is_some());
     let error: serde_json::Value = serde_json::from_slice(&body).unwrap();
-    assert_eq!((&error["error"]["type"], &error["error"]["code"]), (&json!("router_error"), &json!("no_replica")));
+    assert_eq!(
+        (&error["error"]["type"], &error["error"]["code"]),
+        (&json!("router_error"), &json!("no_replica"))
+    );
     let _engine = Engine::start(&["--listen", &addr]);
     wait_for("the engine to be found", || {
         (chat(&router.url, &json!([{"role": "user", "content": "hi"}])).0.status == 200).then_some(())
@@ -58,7 +63,8 @@ fn a114_sigterm_lets_a_stream_end_and_exits_0() {
     let body = json!({"model": "mock-model", "stream": true, "max_tokens": 30,
         "messages": [{"role": "user", "content": "count"}]})
     .to_string();
-    let head = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head =
+        format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
     stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
     let mut first = [0; 512];
     assert!(stream.read(&mut first).unwrap() > 0);
@@ -74,7 +80,8 @@ fn a114_sigterm_lets_a_stream_end_and_exits_0() {
 fn a22_a_killed_engine_costs_at_most_what_it_was_doing() {
     let engines: Vec<Engine> = (0..2).map(|_| Engine::start(&["--base-ms", "0"])).collect();
     let router = Router::start(&[engines[0].url.clone(), engines[1].url.clone()], &[]);
-    let ask = |i: usize| chat(&router.url, &json!([{"role": "user", "content": format!("question {i}")}])).0.status;
+    let ask =
+        |i: usize| chat(&router.url, &json!([{"role": "user", "content": format!("question {i}")}])).0.status;
     for i in 0..10 {
         assert_eq!(ask(i), 200);
     }

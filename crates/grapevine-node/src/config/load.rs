@@ -62,11 +62,15 @@ fn value(setting: &Setting, env: &dyn Strings) -> Result<Option<(String, String)
     }
 }
 
+/// Names the binary to scripts that start routers, which these then inherit.
+const NOT_OURS: &str = "GRAPEVINE_BIN";
+
 fn refuse_unknown(env: &dyn Strings, mistakes: &mut Vec<Mistake>) {
     let known: Vec<String> =
         settings().flat_map(|s| [Some(s.name.to_owned()), s.file_name()]).flatten().collect();
     let mut unknown: Vec<String> = env.names();
-    unknown.retain(|name| name.starts_with(PREFIX) && !known.contains(name) && !is_service_link(name, env));
+    unknown.retain(|name| name.starts_with(PREFIX) && name != NOT_OURS && !known.contains(name));
+    unknown.retain(|name| !is_service_link(name, env));
     unknown.sort_unstable();
     for name in unknown {
         // Without the prefix: what all names share says nothing of nearness.

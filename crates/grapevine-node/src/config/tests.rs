@@ -167,7 +167,7 @@ fn unknown_names_get_the_nearest() {
 }
 
 #[test]
-fn variables_of_kubernetes_services_are_left_alone() {
+fn variables_of_kubernetes_services_and_of_scripts_are_left_alone() {
     let links = [
         ("GRAPEVINE_SERVICE_HOST", "10.0.0.1"),
         ("GRAPEVINE_SERVICE_PORT", "8080"),
@@ -179,6 +179,7 @@ fn variables_of_kubernetes_services_are_left_alone() {
         ("GRAPEVINE_PORT_8080_TCP_ADDR", "10.0.0.1"),
         ("GRAPEVINE_GOSSIP_PORT_7946_UDP_ADDR", "10.0.0.1"),
         ("GRAPEVINE_GOSSIP_SERVICE_HOST", "10.0.0.1"),
+        ("GRAPEVINE_BIN", "target/release/grapevine"),
     ];
     assert!(parse(&links).is_ok(), "{:?}", parse(&links));
     for name in ["GRAPEVINE_PORT", "GRAPEVINE_PORT_X_TCP", "GRAPEVINE_PORT_80_TCP_HOST"] {
