@@ -63,8 +63,8 @@ fn a114_sigterm_lets_a_stream_end_and_exits_0() {
     let body = json!({"model": "mock-model", "stream": true, "max_tokens": 30,
         "messages": [{"role": "user", "content": "count"}]})
     .to_string();
-    let head =
-        format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json";
+    let head = format!("{head}\r\ncontent-length: {}\r\n\r\n", body.len());
     stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
     let mut first = [0; 512];
     assert!(stream.read(&mut first).unwrap() > 0);

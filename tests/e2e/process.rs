@@ -12,7 +12,7 @@ use grapevine_node::admin::status::Status;
 use grapevine_testkit::engine::Stats;
 
 /// Nothing here takes that long unless it hangs.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 const BINARY: &str = env!("CARGO_BIN_EXE_grapevine");
 
@@ -20,14 +20,14 @@ const BINARY: &str = env!("CARGO_BIN_EXE_grapevine");
 const KEEP_LINES: usize = 40;
 
 /// A running process; killed when dropped.
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     log: Arc<Mutex<VecDeque<String>>>,
 }
 
 impl Process {
     /// The binary with these arguments and only these `GRAPEVINE_*` and `OTEL_*` settings.
-    pub fn start(args: &[&str], settings: &[(&str, String)]) -> Self {
+    pub(crate) fn start(args: &[&str], settings: &[(&str, String)]) -> Self {
         let ours = |name: &str| name.starts_with("GRAPEVINE_") || name.starts_with("OTEL_");
         let kept = std::env::vars().filter(|(name, _)| !ours(name));
         let mut child = Command::new(BINARY)
@@ -47,24 +47,24 @@ impl Process {
     }
 
     /// What it said last.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().iter().cloned().collect::<Vec<_>>().join("\n")
     }
 
     /// Waits for a line that `find` makes something of.
-    pub fn line<T>(&self, find: impl Fn(&str) -> Option<T>) -> T {
+    pub(crate) fn line<T>(&self, find: impl Fn(&str) -> Option<T>) -> T {
         wait_for(&format!("a line of the log:\n{}", self.log()), || {
             self.log.lock().unwrap().iter().find_map(|line| find(line))
         })
     }
 
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([format!("-{name}"), pid]).status().unwrap().success());
     }
 
     /// Waits for its end.
-    pub fn end(&mut self) -> ExitStatus {
+    pub(crate) fn end(&mut self) -> ExitStatus {
         let child = &mut self.child;
         wait_for("the end of a process", || child.try_wait().unwrap())
     }
@@ -94,7 +94,7 @@ fn collect(from: impl Read + Send + 'static, log: &Arc<Mutex<VecDeque<String>>>)
 }
 
 /// Waits until `condition` gives something.
-pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + LIMIT;
     loop {
         if let Some(value) = condition() {
@@ -106,33 +106,33 @@ pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A simulated engine.
-pub struct Engine {
-    pub process: Process,
-    pub url: String,
+pub(crate) struct Engine {
+    pub(crate) process: Process,
+    pub(crate) url: String,
 }
 
 impl Engine {
-    pub fn start(args: &[&str]) -> Self {
+    pub(crate) fn start(args: &[&str]) -> Self {
         let process = Process::start(&[&["engine"], args].concat(), &[]);
         let url = process.line(|line| line.strip_prefix("listening on ").map(str::to_owned));
         Self { process, url }
     }
 
-    pub fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> Stats {
         serde_json::from_slice(&get(&format!("{}/stats", self.url)).1).unwrap()
     }
 }
 
 /// A router.
-pub struct Router {
-    pub process: Process,
-    pub url: String,
-    pub admin: String,
+pub(crate) struct Router {
+    pub(crate) process: Process,
+    pub(crate) url: String,
+    pub(crate) admin: String,
 }
 
 impl Router {
     /// One router; ports are free ones unless set.
-    pub fn start(replicas: &[String], settings: &[(&str, String)]) -> Self {
+    pub(crate) fn start(replicas: &[String], settings: &[(&str, String)]) -> Self {
         let local = || "127.0.0.1:0".to_owned();
         let mut all = vec![
             ("GRAPEVINE_LISTEN", local()),
@@ -156,7 +156,7 @@ impl Router {
         Self { process, url, admin }
     }
 
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         serde_json::from_slice(&get(&format!("{}/api/v1/status", self.admin)).1).unwrap()
     }
 }
@@ -168,7 +168,7 @@ fn find(line: &serde_json::Value, name: &str) -> Option<String> {
 }
 
 /// Routers that gossip, all in front of the same replicas.
-pub fn routers(count: usize, replicas: &[String], settings: &[(&str, String)]) -> Vec<Router> {
+pub(crate) fn routers(count: usize, replicas: &[String], settings: &[(&str, String)]) -> Vec<Router> {
     let ports: Vec<String> = (0..count).map(|_| free_udp()).collect();
     let start = |(i, gossip): (usize, &String)| {
         let mut all = vec![
@@ -186,35 +186,35 @@ pub fn routers(count: usize, replicas: &[String], settings: &[(&str, String)]) -
     routers
 }
 
-pub fn free_udp() -> String {
+pub(crate) fn free_udp() -> String {
     UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-pub fn free_tcp() -> String {
+pub(crate) fn free_tcp() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 /// `GET url` without a client library: status and body. Status 0 when nobody answers.
-pub fn get(url: &str) -> (u16, Vec<u8>) {
+pub(crate) fn get(url: &str) -> (u16, Vec<u8>) {
     let (head, body) = exchange(url, "GET", &[], b"");
     (head.status, body)
 }
 
 /// An answer's head.
 #[derive(Clone, Debug, Default)]
-pub struct Head {
-    pub status: u16,
-    pub headers: Vec<(String, String)>,
+pub(crate) struct Head {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
 }
 
 impl Head {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 }
 
 /// One exchange on a connection of its own.
-pub fn exchange(url: &str, method: &str, headers: &[(&str, &str)], body: &[u8]) -> (Head, Vec<u8>) {
+pub(crate) fn exchange(url: &str, method: &str, headers: &[(&str, &str)], body: &[u8]) -> (Head, Vec<u8>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let client = grapevine_testkit::load::http_client(1, LIMIT).unwrap();
@@ -233,7 +233,7 @@ pub fn exchange(url: &str, method: &str, headers: &[(&str, &str)], body: &[u8]) 
 }
 
 /// A chat request through `router`.
-pub fn chat(router: &str, messages: &serde_json::Value) -> (Head, Vec<u8>) {
+pub(crate) fn chat(router: &str, messages: &serde_json::Value) -> (Head, Vec<u8>) {
     let body = serde_json::json!({"model": "mock-model", "messages": messages, "max_tokens": 4});
     let url = format!("{router}/v1/chat/completions");
     exchange(&url, "POST", &[("content-type", "application/json")], body.to_string().as_bytes())
