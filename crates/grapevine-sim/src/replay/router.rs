@@ -4,11 +4,8 @@
 
 use std::sync::Arc;
 
-use grapevine_route::{LoadGuard, LoadView, PeerLoad, ReplicaLoad};
+use grapevine_route::{INTAKE_HALF_LIFE_MS, LoadGuard, LoadView, PeerLoad, ReplicaLoad};
 use grapevine_tree::{DeltaEntry, Matches, Millis, PrefixKey, PrefixTree, ReplicaId, RouterId, TreeConfig};
-
-/// Half-life of the intake that the spread vote compares, ms.
-const INTAKE_HALF_LIFE_MS: u64 = 60_000;
 
 /// Bytes of tree entries that a router publishes in one tick.
 const TICK_BUDGET: usize = 12 * 1_024;
