@@ -17,6 +17,7 @@ use arc_swap::ArcSwap;
 use axum::Router;
 use grapevine_mesh::{MeshError, MeshHandle};
 use prometheus_client::registry::Registry;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -31,7 +32,7 @@ use crate::metrics::scrape::Scrape;
 use crate::metrics::{Metrics, PREFIX};
 use crate::proxy::stop::Stop;
 use crate::proxy::{self, Proxy, Wiring};
-use crate::replica::{ReplicaSet, SameId};
+use crate::replica::{ReplicaError, ReplicaSet};
 use crate::server::Server;
 use crate::telemetry::Tracer;
 
@@ -80,9 +81,9 @@ pub enum BuildError {
         /// Why.
         source: std::io::Error,
     },
-    /// The replicas cannot be told apart.
+    /// The replicas cannot be used as they are configured.
     #[error(transparent)]
-    Replicas(#[from] SameId),
+    Replicas(#[from] ReplicaError),
     /// The client for engines cannot be made.
     #[error("cannot set up the HTTP client")]
     Client(#[from] reqwest::Error),
@@ -99,13 +100,12 @@ pub enum RunError {
     ActorEnded(&'static str),
 }
 
-/// A router, built and not yet running.
+/// A router, built and not yet serving.
 pub struct App {
+    config: Config,
     front: Server,
     admin: Server,
-    front_router: Router,
-    admin_router: Router,
-    config: Config,
+    registry: Registry,
     observatory: Arc<Observatory>,
     host: Arc<NodeHost>,
     mesh: MeshHandle,
@@ -120,22 +120,16 @@ impl App {
         let Deps { clock, seed, tracer } = deps;
         let front = bind(config.listen).await?;
         let admin = bind(config.admin_listen).await?;
-        let set = ReplicaSet::from_specs(&config.replicas)?;
-        let replicas = Arc::new(ArcSwap::from_pointee(set));
+        let replicas = Arc::new(ArcSwap::from_pointee(ReplicaSet::from_specs(&config.replicas)?));
         let client = engine_client(&config)?;
-        let stop = Stop::default();
         let mut registry = Registry::with_prefix(PREFIX);
         let metrics = Arc::new(Metrics::new(&mut registry));
+        let (stop, draining) = (Stop::default(), Arc::<AtomicBool>::default());
 
         let (tree, tree_task) = tree::spawn(config.tree.clone(), clock);
-        let probes = ProbeConfig {
-            interval: config.health_interval,
-            timeout: config.health_timeout,
-            client: client.clone(),
-        };
+        let probes = probe_config(&config, &client);
         let (replica_handle, replica_task) =
             replica::spawn(Arc::clone(&replicas), probes, tree.clone(), clock, seed);
-        let draining = Arc::new(AtomicBool::new(false));
         let wiring = Wiring {
             replicas,
             tree: tree.clone(),
@@ -159,27 +153,13 @@ impl App {
             admin_listen: admin.addr(),
             draining,
             clock,
-            proxy: Arc::clone(&proxy),
+            proxy,
             replicas: replica_handle,
             tree,
             mesh: mesh.clone(),
         });
         registry.register_collector(Box::new(Scrape(Arc::clone(&observatory))));
-        let admin_router = admin::router(Admin { observatory: Arc::clone(&observatory), registry });
-        let front_router = Router::new().fallback(proxy::handle).with_state(proxy);
-        Ok(Self {
-            front,
-            admin,
-            front_router,
-            admin_router,
-            config,
-            observatory,
-            host,
-            mesh,
-            stop,
-            tree_task,
-            replica_task,
-        })
+        Ok(Self { config, front, admin, registry, observatory, host, mesh, stop, tree_task, replica_task })
     }
 
     /// What is bound.
@@ -193,24 +173,25 @@ impl App {
     }
 
     /// Serves until `shutdown` completes, then drains. Fails when a part of the router ended by
-    /// itself; what was running is then ended too.
+    /// itself. Either way, and when it is dropped, everything has ended with it.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
         self.announce();
-        let draining = Arc::clone(&self.observatory.draining);
-        let (close, closed) = tokio::sync::oneshot::channel::<()>();
-        let front = tokio::spawn(self.front.run(self.front_router, async move {
+        let observatory = self.observatory;
+        let (close, closed) = oneshot::channel::<()>();
+        let front = Router::new().fallback(proxy::handle).with_state(Arc::clone(&observatory.proxy));
+        let front = tokio::spawn(self.front.run(front, async move {
             let _ = closed.await;
         }));
-        let admin = tokio::spawn(self.admin.run(self.admin_router, std::future::pending()));
+        let admin = admin::router(Admin { observatory: Arc::clone(&observatory), registry: self.registry });
+        let admin = tokio::spawn(self.admin.run(admin, std::future::pending()));
         let mut parts = Parts { front, admin, tree: self.tree_task, replica: self.replica_task };
         let ended = tokio::select! {
             () = shutdown => None,
             part = parts.first_to_end() => Some(part),
         };
-        draining.store(true, Relaxed);
+        observatory.draining.store(true, Relaxed);
         if let Some(part) = ended {
             tracing::error!(part, "a part of the router ended unexpectedly; shutting down");
-            parts.abort();
             return Err(RunError::ActorEnded(part));
         }
         tracing::info!("draining: not ready, still serving");
@@ -221,7 +202,6 @@ impl App {
         if timeout(LEAVE_LIMIT, self.mesh.leave()).await.is_err() {
             tracing::warn!("gossip did not end in time");
         }
-        parts.abort();
         tracing::info!("stopped");
         Ok(())
     }
@@ -241,7 +221,7 @@ impl App {
     }
 }
 
-/// The tasks whose end ends the router.
+/// The tasks whose end ends the router, and that end with it.
 struct Parts {
     front: JoinHandle<()>,
     admin: JoinHandle<()>,
@@ -258,8 +238,10 @@ impl Parts {
             _ = &mut self.replica => "replica actor",
         }
     }
+}
 
-    fn abort(&self) {
+impl Drop for Parts {
+    fn drop(&mut self) {
         for task in [&self.front, &self.admin, &self.tree, &self.replica] {
             task.abort();
         }
@@ -280,6 +262,10 @@ async fn bind(addr: SocketAddr) -> Result<Server, BuildError> {
     Server::bind(addr).await.map_err(|source| BuildError::Bind { addr, source })
 }
 
+fn probe_config(config: &Config, client: &reqwest::Client) -> ProbeConfig {
+    ProbeConfig { interval: config.health_interval, timeout: config.health_timeout, client: client.clone() }
+}
+
 /// One client for all engines. What reqwest does by default and must not do here: honour proxy
 /// variables, follow redirects, keep idle connections longer than engines do, decode bodies (its
 /// features are off), end an answer by a total timeout.
@@ -296,4 +282,31 @@ fn engine_client(config: &Config) -> Result<reqwest::Client, reqwest::Error> {
         .tcp_nodelay(true)
         .http1_only()
         .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_actor_that_ends_by_itself_ends_the_router() {
+        let config = Config::local("a", Vec::new());
+        let app = App::build(config, Deps::default()).await.unwrap();
+        let front = app.addresses().front;
+        app.tree_task.abort();
+        let ended = app.run(std::future::pending()).await;
+        assert!(matches!(ended, Err(RunError::ActorEnded("tree actor"))));
+        // Nothing of it is left, so its port becomes free.
+        while Server::bind(front).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_port_that_is_taken_is_named() {
+        let taken = Server::bind(Config::local("a", Vec::new()).listen).await.unwrap();
+        let config = Config { listen: taken.addr(), ..Config::local("a", Vec::new()) };
+        let error = App::build(config, Deps::default()).await.err().unwrap();
+        assert_eq!(error.to_string(), format!("cannot listen on {}", taken.addr()));
+    }
 }

@@ -6,7 +6,6 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use reqwest::Url;
 use tokio::time::{Instant, timeout};
 
 use super::Proxy;
@@ -103,7 +102,7 @@ impl Proxy {
         outbound: &Outbound<'_>,
         span: &EngineSpan,
     ) -> Result<http::Response<reqwest::Body>, RouterError> {
-        let mut request = outbound.to(replica)?;
+        let mut request = outbound.to(replica);
         span.inject(request.headers_mut());
         let sent = timeout(self.settings.first_byte, self.client.execute(request));
         let sent = tokio::select! {
@@ -197,15 +196,23 @@ impl Answer {
 impl Outbound<'_> {
     /// The request as `replica` gets it. The client library's URL type resolves dot segments and
     /// escapes what no URL may hold; everything else of path and query stays as it was written.
-    fn to(&self, replica: &Replica) -> Result<reqwest::Request, RouterError> {
-        let url = format!("{}{}", replica.url, self.target);
-        let url = Url::parse(&url).map_err(|_| RouterError::BadTarget)?;
+    fn to(&self, replica: &Replica) -> reqwest::Request {
+        let (path, query) = match self.target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (self.target, None),
+        };
+        let mut url = replica.base.clone();
+        match replica.base.path() {
+            "/" => url.set_path(path),
+            base => url.set_path(&format!("{base}{path}")),
+        }
+        url.set_query(query);
         let mut request = reqwest::Request::new(self.method.clone(), url);
         *request.headers_mut() = self.headers.clone();
         if !self.body.is_empty() {
             *request.body_mut() = Some(self.body.clone().into());
         }
-        Ok(request)
+        request
     }
 }
 
@@ -220,12 +227,14 @@ mod tests {
         let set = ReplicaSet::from_specs(&[spec]).unwrap();
         let (headers, body) = (HeaderMap::new(), Bytes::new());
         let outbound = Outbound { method: &Method::GET, target, headers: &headers, body: &body };
-        outbound.to(&set.replicas[0]).unwrap().url().to_string()
+        outbound.to(&set.replicas[0]).url().to_string()
     }
 
     #[test]
     fn a118_path_and_query_are_kept_and_a29_urls_join_with_one_slash() {
-        for target in ["/v1/embeddings?x=1", "/v1/a%2Fb?q=%20+&&z", "/?", "/v1/~a/b;c=d/", "//v1//x"] {
+        for target in
+            ["/v1/embeddings?x=1", "/", "/?a?b", "/v1/a%2Fb?q=%20+&&z", "/?", "/v1/~a/b;c=d/", "//v1//x"]
+        {
             assert_eq!(url_of("http://h:8000/", target), format!("http://h:8000{target}"));
         }
         assert_eq!(url_of("http://h:8000/base/", "/v1/x"), "http://h:8000/base/v1/x");

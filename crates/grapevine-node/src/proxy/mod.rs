@@ -280,6 +280,12 @@ pub async fn handle(State(proxy): State<Arc<Proxy>>, request: Request) -> Respon
 
 /// An id that no other request of any router has: engines make it the id of their answer.
 fn mint_id() -> HeaderValue {
-    let digits = format!("{:032x}", rand::random::<u128>());
-    HeaderValue::try_from(digits).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let random = rand::random::<[u8; 16]>();
+    let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or(b'0');
+    let digits: [u8; 32] = std::array::from_fn(|i| {
+        let byte = random.get(i / 2).copied().unwrap_or(0);
+        digit(if i % 2 == 0 { byte >> 4 } else { byte & 15 })
+    });
+    HeaderValue::from_bytes(&digits).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }

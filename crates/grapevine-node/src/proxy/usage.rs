@@ -65,23 +65,22 @@ static FIELD_FINDER: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem
 /// The last `usage` object in `json`, which may begin and end anywhere. Inside a JSON string the
 /// quotes would be escaped, so generated text is never taken for it.
 pub(super) fn find_last(json: &[u8]) -> Option<Usage> {
-    FIELD_FINDER.find(json)?;
-    let mut end = json.len();
-    while let Some(at) = memmem::rfind(json.get(..end)?, FIELD) {
-        if let Some(usage) = json.get(at + FIELD.len()..).and_then(parse_value) {
-            return Some(usage);
-        }
-        end = at;
-    }
-    None
+    let fields = FIELD_FINDER.find_iter(json);
+    fields.filter_map(|at| json.get(at + FIELD.len()..).filter(|rest| is_object(rest))).last().and_then(parse)
 }
 
-/// Parses `: {...}` and whatever follows it.
-fn parse_value(rest: &[u8]) -> Option<Usage> {
-    let value = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
-    if !value.starts_with(b"{") {
-        return None;
-    }
+/// Whether `: {` follows.
+fn is_object(rest: &[u8]) -> bool {
+    value_of(rest).is_some_and(|value| value.starts_with(b"{"))
+}
+
+fn value_of(rest: &[u8]) -> Option<&[u8]> {
+    rest.trim_ascii_start().strip_prefix(b":").map(<[u8]>::trim_ascii_start)
+}
+
+/// Parses `: {...}` and passes over whatever follows it.
+fn parse(rest: &[u8]) -> Option<Usage> {
+    let value = value_of(rest)?;
     let mut values = serde_json::Deserializer::from_slice(value).into_iter::<Wire>();
     values.next()?.ok().map(Usage::from)
 }

@@ -12,6 +12,7 @@ use arc_swap::ArcSwap;
 use grapevine_route::ReplicaLoad;
 use grapevine_tree::ReplicaId;
 use http::HeaderValue;
+use reqwest::Url;
 
 use crate::config::ReplicaSpec;
 use health::Health;
@@ -35,6 +36,8 @@ pub struct Replica {
     pub name: String,
     /// Base URL without a trailing slash.
     pub url: String,
+    /// The same, parsed.
+    pub base: Url,
     /// The name as a header value.
     pub name_header: HeaderValue,
     /// Relative capacity.
@@ -64,22 +67,30 @@ pub struct Counters {
     pub reported_cached_tokens: AtomicU64,
 }
 
-/// Two replicas whose URLs have one id.
+/// Why replicas cannot be used as they are configured.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("replicas {first} and {second} have the same id: their URLs are equal or collide")]
-pub struct SameId {
-    first: String,
-    second: String,
+pub enum ReplicaError {
+    /// Two replicas whose URLs have one id.
+    #[error("replicas {first} and {second} have the same id: their URLs are equal or collide")]
+    SameId {
+        /// One.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// A URL that is none.
+    #[error("the URL of replica {0} is not one of http or https with a host")]
+    BadUrl(String),
 }
 
 impl ReplicaSet {
     /// The set that `specs` describe.
-    pub fn from_specs(specs: &[ReplicaSpec]) -> Result<Self, SameId> {
+    pub fn from_specs(specs: &[ReplicaSpec]) -> Result<Self, ReplicaError> {
         let mut set = Self::default();
         for spec in specs {
-            let replica = Replica::new(spec);
+            let replica = Replica::new(spec)?;
             if let Some(twin) = set.get(replica.id) {
-                return Err(SameId { first: twin.name.clone(), second: replica.name });
+                return Err(ReplicaError::SameId { first: twin.name.clone(), second: replica.name });
             }
             set.replicas.push(Arc::new(replica));
         }
@@ -93,9 +104,11 @@ impl ReplicaSet {
 }
 
 impl Replica {
-    fn new(spec: &ReplicaSpec) -> Self {
+    fn new(spec: &ReplicaSpec) -> Result<Self, ReplicaError> {
         let url = spec.url.trim_end_matches('/').to_owned();
-        Self {
+        let base = Url::parse(&url).ok().filter(|base| base.has_host() && base.scheme().starts_with("http"));
+        Ok(Self {
+            base: base.ok_or_else(|| ReplicaError::BadUrl(spec.name.clone()))?,
             id: ReplicaId::of_url(&url),
             name_header: HeaderValue::from_str(&spec.name)
                 .unwrap_or_else(|_| HeaderValue::from_static("unprintable")),
@@ -106,7 +119,7 @@ impl Replica {
             health: Health::default(),
             counters: Counters::default(),
             epoch: AtomicU32::new(0),
-        }
+        })
     }
 }
 
@@ -137,6 +150,10 @@ mod tests {
     fn one_url_twice_is_refused() {
         let twice = [spec("a", "http://h:1"), spec("b", "http://h:1/")];
         assert!(ReplicaSet::from_specs(&twice).is_err());
+        for bad in ["h:1", "ftp://h", "http://", "http://::1:8000"] {
+            let refused = ReplicaSet::from_specs(&[spec("a", bad)]);
+            assert_eq!(refused.err(), Some(ReplicaError::BadUrl("a".into())), "{bad}");
+        }
         let set = ReplicaSet::from_specs(&[spec("a", "http://h:1/"), spec("b", "http://h:2")]).unwrap();
         assert_eq!(set.replicas[0].url, "http://h:1", "joining paths never makes //");
         assert_eq!(set.get(ReplicaId::of_url("http://h:2")).unwrap().name, "b");

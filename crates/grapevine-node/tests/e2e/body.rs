@@ -113,3 +113,26 @@ async fn a32_a_client_that_uploads_all_of_it_still_gets_the_413() {
         client.read_until("body_too_large").await;
     }
 }
+
+#[tokio::test]
+async fn an_engine_that_answers_before_it_has_read_the_body_is_heard() {
+    let engine = RawEngine::start(|mut conn| async move {
+        let Some(head) = conn.head().await else { return };
+        if head.starts_with("GET /health ") {
+            return;
+        }
+        conn.write(
+            b"HTTP/1.1 413 Payload Too Large\r\nconnection: close\r\ncontent-length: 8\r\n\r\ntoo long",
+        )
+        .await;
+        conn.closed().await;
+    })
+    .await;
+    let router = TestRouter::before(&[&engine]).await;
+    for _ in 0..5 {
+        let answer = http().post(router.url("/v1/x")).body(vec![b'x'; 8 << 20]).send();
+        let answer = soon(answer).await.unwrap();
+        assert_eq!(answer.status(), 413);
+        assert_eq!(answer.text().await.unwrap(), "too long");
+    }
+}

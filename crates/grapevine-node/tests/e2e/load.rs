@@ -74,6 +74,7 @@ async fn status_and_metrics_show_what_happened() {
         sent.bytes().await.unwrap();
     }
     router.ended("ok", 2).await;
+    until("gossip has begun", || router.status().gossip.running).await;
     let (code, json) = router.admin_get("/api/v1/status").await;
     let status: grapevine_node::admin::status::Status = serde_json::from_str(&json).unwrap();
     assert_eq!((code, status.lookups, status.hits), (200, 2, 1));
