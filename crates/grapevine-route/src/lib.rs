@@ -14,6 +14,6 @@ pub mod pick;
 pub mod vote;
 
 pub use decision::{Decision, Reason};
-pub use load::{LoadGuard, LoadView, PeerLoad, ReplicaLoad};
+pub use load::{INTAKE_HALF_LIFE_MS, LoadGuard, LoadView, PeerLoad, ReplicaLoad};
 pub use pick::{Ballot, Candidate, Policy, Request, decide};
 pub use vote::{Votes, Weights};

@@ -28,6 +28,11 @@ pub fn peer_share(age_ms: Millis) -> f32 {
     }
 }
 
+/// Half-life of a replica's intake of cold tokens. Ten minutes: longer than it takes a cache to turn
+/// over, so that what is compared is how full caches are, and short noise of one router's share of
+/// the traffic is averaged out. (Replay: with gossip cut at 8 routers, 60 s costs 11 points.)
+pub const INTAKE_HALF_LIFE_MS: u64 = 600_000;
+
 /// Load of one replica. Shared by request actors, which count their own requests through
 /// [`ReplicaLoad::begin`], and the replica actor, which writes what peers report.
 #[derive(Debug, Default)]
@@ -36,8 +41,11 @@ pub struct ReplicaLoad {
     queued_tokens: AtomicU64,
     peer_inflight_milli: AtomicU64,
     peer_queued_tokens: AtomicU64,
-    intake_tokens: AtomicU64,
+    /// In 1/1024 tokens, so that a slow decay does not round to none.
+    intake: AtomicU64,
 }
+
+const INTAKE_UNITS: u64 = 1024;
 
 /// One consistent-enough reading of a [`ReplicaLoad`], peers included.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -56,7 +64,7 @@ impl ReplicaLoad {
     pub fn begin(self: &Arc<Self>, uncached_tokens: u32) -> LoadGuard {
         self.inflight.fetch_add(1, Relaxed);
         self.queued_tokens.fetch_add(u64::from(uncached_tokens), Relaxed);
-        self.intake_tokens.fetch_add(u64::from(uncached_tokens), Relaxed);
+        self.intake.fetch_add(u64::from(uncached_tokens) * INTAKE_UNITS, Relaxed);
         LoadGuard { load: Arc::clone(self), queued: uncached_tokens }
     }
 
@@ -76,7 +84,7 @@ impl ReplicaLoad {
             inflight: self.inflight.load(Relaxed) as f32
                 + self.peer_inflight_milli.load(Relaxed) as f32 / 1_000.0,
             queued_tokens: (self.queued_tokens.load(Relaxed) + self.peer_queued_tokens.load(Relaxed)) as f32,
-            intake_tokens: self.intake_tokens.load(Relaxed) as f32,
+            intake_tokens: self.intake.load(Relaxed) as f32 / INTAKE_UNITS as f32,
         }
     }
 
@@ -94,15 +102,15 @@ impl ReplicaLoad {
 
     /// Adds tokens that peers newly sent there.
     pub fn add_peer_intake(&self, tokens: u64) {
-        self.intake_tokens.fetch_add(tokens, Relaxed);
+        self.intake.fetch_add(tokens.saturating_mul(INTAKE_UNITS), Relaxed);
     }
 
     /// Decays the intake by `elapsed_ms` of the half-life. Call it a few times a second.
     pub fn decay_intake(&self, elapsed_ms: Millis, half_life_ms: u64) {
         let keep = (-(elapsed_ms as f64) / half_life_ms.max(1) as f64).exp2();
         // Own picks may add meanwhile: take away what decayed instead of storing what is left.
-        let gone = (self.intake_tokens.load(Relaxed) as f64 * (1.0 - keep)).round() as u64;
-        self.intake_tokens.fetch_sub(gone, Relaxed);
+        let gone = (self.intake.load(Relaxed) as f64 * (1.0 - keep)).round() as u64;
+        self.intake.fetch_sub(gone, Relaxed);
     }
 }
 

@@ -17,8 +17,9 @@ pub struct Weights {
     pub kv: f32,
     /// Discount for the cold prompt's home, as a share of the price of its cold part.
     pub home: f32,
-    /// Surcharge for a replica that took more than its share of cold tokens lately, as a share of
-    /// the price of the cold part per 100 % of excess over the mean.
+    /// Surcharge for a replica that took more than its share of cold tokens lately, as a share of the
+    /// price of the cold part per 100 % of excess over the mean. Beyond [`CALM_EXCESS`] it is
+    /// [`STEEP`] times that.
     pub spread: f32,
     /// The guard's absolute gap: requests in flight above the mean.
     pub guard_abs: f32,
@@ -33,8 +34,8 @@ impl Default for Weights {
             queue: 1.0,
             inflight: 64.0,
             kv: 1.0,
-            home: 0.3,
-            spread: 4.0,
+            home: 0.2,
+            spread: 0.3,
             guard_abs: 8.0,
             guard_rel: 1.5,
         }
@@ -116,9 +117,15 @@ pub fn spread(w: &Weights, fleet: &FleetView, c: &Candidate) -> f32 {
     if base <= 0.0 {
         return 0.0;
     }
-    let excess = (c.load.intake_tokens / c.weight - fleet.mean_intake) / base;
-    w.spread * w.prefix * fleet.cold_tokens * excess.clamp(-1.0, MAX_EXCESS)
+    let excess = ((c.load.intake_tokens / c.weight - fleet.mean_intake) / base).clamp(-1.0, 1.0);
+    let beyond = (excess.abs() - CALM_EXCESS).max(0.0).copysign(excess);
+    w.spread * w.prefix * fleet.cold_tokens * (excess + STEEP * beyond)
 }
 
-/// Excess beyond this share of the mean counts no more.
-const MAX_EXCESS: f32 = 1.0;
+/// Excess up to this share of the mean is what chance makes of equal shares. There the home decides,
+/// so that routers that cannot talk still agree.
+const CALM_EXCESS: f32 = 0.25;
+
+/// Beyond it fairness must be able to outvote a common head that one replica alone holds: with
+/// nothing in flight no other vote would.
+const STEEP: f32 = 15.0;

@@ -89,7 +89,8 @@ pub enum Teacher {
 pub struct Match {
     /// The replica.
     pub replica: ReplicaId,
-    /// Matched prefix, bytes of the canonical prompt.
+    /// Matched prefix, bytes of the canonical prompt: the last boundary that matched, and half the way
+    /// to the next, which did not. Right on average, where either end would be wrong always one way.
     pub bytes: u32,
     /// Decayed count of picks (own and peers').
     pub count: f32,
@@ -167,14 +168,18 @@ impl PrefixTree {
         out.clear();
         self.begin_lookup();
         let now = tick(now);
+        let mut collect = |tree: &mut Self, place: (NodeId, usize), index: usize| {
+            tree.collect(place.0, matched_bytes(key, index), now, out);
+            Some(place)
+        };
         // From the deepest boundary up: the first node in which a replica is met is its deepest.
         let mut inside: Option<(NodeId, usize)> = None;
         for (index, &hash) in key.hashes.iter().enumerate().rev() {
             inside = match inside.and_then(|place| self.above(place, index)) {
                 Some((place, same_node)) if same_node => Some(place),
-                Some((place, _)) => self.collect(place, index, now, out),
+                Some((place, _)) => collect(self, place, index),
                 None => match self.arena.find(pack(index as u8, hash)) {
-                    Some(place) => self.collect(place, index, now, out),
+                    Some(place) => collect(self, place, index),
                     // A gap in a sparse label: what is above it may be known all the same.
                     None => inside,
                 },
@@ -207,14 +212,8 @@ impl PrefixTree {
         }
     }
 
-    fn collect(
-        &mut self,
-        place: (NodeId, usize),
-        index: usize,
-        now: Tick,
-        out: &mut Matches,
-    ) -> Option<(NodeId, usize)> {
-        for credit in self.arena.node(place.0).credits().iter() {
+    fn collect(&mut self, id: NodeId, bytes: u32, now: Tick, out: &mut Matches) {
+        for credit in self.arena.node(id).credits().iter() {
             let Some(seen) = self.seen.get_mut(usize::from(credit.slot)) else { continue };
             if *seen == self.lookups || !self.replicas.believes(credit, now, &self.config) {
                 continue;
@@ -223,12 +222,11 @@ impl PrefixTree {
             let elapsed = u64::from(now.saturating_sub(credit.at)) * credit::TICK_MS;
             out.push(Match {
                 replica: self.replicas.id(credit.slot),
-                bytes: boundary::depth(index) as u32,
+                bytes,
                 count: credit.count() * credit::decay(elapsed, self.config.half_life_ms),
                 teacher: self.teacher_of(credit),
             });
         }
-        Some(place)
     }
 
     fn teacher_of(&self, credit: &credit::Credit) -> Teacher {
@@ -461,6 +459,13 @@ impl PrefixTree {
             ..self.stats.clone()
         }
     }
+}
+
+/// What of `key` is matched when boundary `index` is the last that is.
+fn matched_bytes(key: &PrefixKey, index: usize) -> u32 {
+    let at = boundary::depth(index);
+    let next = boundary::depth(index + 1).min(key.bytes as usize);
+    (at + next.saturating_sub(at) / 2) as u32
 }
 
 /// Gives a node's credits to its new ancestors.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use grapevine_mesh::ReplicaEpoch;
+use grapevine_route::INTAKE_HALF_LIFE_MS;
 use grapevine_tree::{Millis, ReplicaId};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -14,9 +15,6 @@ use super::PeerReport;
 use super::peers::Peers;
 use crate::replica::health::{Probe, Standing};
 use crate::replica::{Replica, SharedReplicas};
-
-/// Half-life of the intake that the spread vote compares, ms.
-const INTAKE_HALF_LIFE_MS: u64 = 60_000;
 
 /// Between two probes of a replica that is not up, ms: one small request a second finds its return
 /// soon.
