@@ -6,6 +6,7 @@
 mod config;
 mod engine;
 mod health;
+mod replay;
 mod runtime;
 mod serve;
 mod up;
@@ -44,6 +45,8 @@ enum Command {
     Up(up::UpArgs),
     /// Run simulated engines to test routers with
     Engine(grapevine_testkit::engine::EngineArgs),
+    /// Replay recorded traffic through the code that serves, in virtual time
+    Replay(grapevine_sim::replay::ReplayArgs),
     /// Ask the router of this environment whether it is ready; exit code 0 or 1, for container checks
     Health,
     /// Print the version
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Config(args) => config::run(&args),
         Command::Up(args) => up::run(&args),
         Command::Engine(args) => engine::run(args),
+        Command::Replay(args) => replay::run(&args),
         Command::Health => health::run(),
         Command::Version(args) => version::run(&args),
     };
