@@ -2,9 +2,9 @@
 //!
 //! | form | prompt | engine blocks | clock |
 //! |---|---|---|---|
-//! | block ids ([`blocks`]) | each id a fixed pseudo-random text | the ids | start times and closed-loop gates |
-//! | agents' calls ([`agents`]) | full text | 16 tokens of text | time stamps |
-//! | OpenAI request log ([`openai`]) | the body, through the real extractor | 16 tokens of the rendered chat | time stamps, or a fixed rate |
+//! | block ids (`blocks`) | each id a fixed pseudo-random text | the ids | start times and closed-loop gates |
+//! | agents' calls (`agents`) | full text | 16 tokens of text | time stamps |
+//! | OpenAI request log (`openai`) | the body, through the real extractor | 16 tokens of the rendered chat | time stamps, or a fixed rate |
 //!
 //! Any of them plain or xz; agents also as a tar of one file per session. Lines that cannot be used
 //! are counted and reported with their number; a file of nothing else is an error.
