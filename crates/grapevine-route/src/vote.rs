@@ -124,8 +124,8 @@ pub fn spread(w: &Weights, fleet: &FleetView, c: &Candidate) -> f32 {
 
 /// Excess up to this share of the mean is what chance makes of equal shares. There the home decides,
 /// so that routers that cannot talk still agree.
-const CALM_EXCESS: f32 = 0.25;
+pub const CALM_EXCESS: f32 = 0.25;
 
 /// Beyond it fairness must be able to outvote a common head that one replica alone holds: with
 /// nothing in flight no other vote would.
-const STEEP: f32 = 15.0;
+pub const STEEP: f32 = 15.0;
