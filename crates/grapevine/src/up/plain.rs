@@ -41,7 +41,7 @@ pub(super) fn summary(sample: &Sample) -> String {
         }
         if !side.by_engines && side.requests > 0 && side.hit_total == 0.0 {
             let _ =
-                writeln!(out, "  {}: the engines report no cached tokens (see docs/engines.md)", side.label);
+                writeln!(out, "  {}: the engines report no cached tokens (see docs/operations.md)", side.label);
         }
     }
     let source = if sample.sides.iter().all(|s| s.by_engines) {
