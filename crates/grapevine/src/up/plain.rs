@@ -40,8 +40,11 @@ pub(super) fn summary(sample: &Sample) -> String {
             let _ = writeln!(out, "  first failure of {}: {error}", side.label);
         }
         if !side.by_engines && side.requests > 0 && side.hit_total == 0.0 {
-            let _ =
-                writeln!(out, "  {}: the engines report no cached tokens (see docs/operations.md)", side.label);
+            let _ = writeln!(
+                out,
+                "  {}: the engines report no cached tokens (see docs/operations.md)",
+                side.label
+            );
         }
     }
     let source = if sample.sides.iter().all(|s| s.by_engines) {
