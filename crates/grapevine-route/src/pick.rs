@@ -109,7 +109,7 @@ fn by_votes(
     ballot.votes.clear();
     for (i, c) in candidates.iter().enumerate() {
         ballot.votes.push(Votes {
-            prefix: vote::prefix(w, request, ballot.matched_tokens(request, i)),
+            prefix: vote::prefix(w, &fleet, request, ballot.matched_tokens(request, i)),
             queue: vote::queue(w, c),
             inflight: vote::inflight(w, c),
             kv: vote::kv(w, request, c),
@@ -123,7 +123,7 @@ fn by_votes(
             (b.votes[i].total(), -b.matched[i].map_or(0.0, |m| m.count))
         });
         let held = ballot.matched_tokens(request, index);
-        let full = vote::prefix(w, request, 0.0);
+        let full = vote::prefix(w, &fleet, request, 0.0);
         let favoured = held > 0.0 && ballot.votes[index].prefix < full;
         if favoured && guard::overloaded(w, &fleet, &candidates[index]) {
             // It keeps its match (the prediction stays honest) but not the vote.
@@ -142,10 +142,13 @@ fn survey(request: &Request<'_>, candidates: &[Candidate], ballot: &Ballot) -> F
     let n = candidates.len() as f32;
     let sum = |f: fn(&Candidate) -> f32| candidates.iter().map(f).sum::<f32>() / n;
     let deepest = (0..candidates.len()).map(|i| ballot.matched_tokens(request, i)).fold(0.0, f32::max);
+    let matched = ballot.matched.iter().flatten();
+    let best = matched.max_by(|a, b| a.bytes.cmp(&b.bytes).then(a.count.total_cmp(&b.count)));
     FleetView {
         mean_intake: sum(|c| c.load.intake_tokens / c.weight),
         mean_inflight: sum(|c| c.load.inflight / c.weight),
         cold_tokens: (request.prompt_tokens - deepest).max(0.0),
+        worth: vote::worth(best.map_or(0.0, |m| m.count), candidates.len()),
         home: request.cold_hash.and_then(|hash| home_of(hash, candidates)),
     }
 }

@@ -6,8 +6,8 @@ use crate::pick::{Candidate, Request};
 /// How much each scorer counts. All in tokens of cost per unit of what it measures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights {
-    /// Per token that the candidate would have to prefill. 8: replays of real traces; 1 melts under
-    /// overload, above 8 hot replicas keep what others could take.
+    /// Per token that the candidate would have to prefill. 12: replays of real traces; 1 melts under
+    /// overload, above 16 first tokens come later and hits hardly gain.
     pub prefix: f32,
     /// Per prefill token queued there. The unit of the currency.
     pub queue: f32,
@@ -18,8 +18,8 @@ pub struct Weights {
     /// Discount for the cold prompt's home, as a share of the price of its cold part.
     pub home: f32,
     /// Surcharge for a replica that took more than its share of cold tokens lately, as a share of the
-    /// price of the cold part per 100 % of excess over the mean. Beyond [`CALM_EXCESS`] it is
-    /// [`STEEP`] times that.
+    /// price of the cold part per 100 % of excess over the mean. No more than `home`: then routers
+    /// that hear nothing of each other, and see different excesses, still agree on homes.
     pub spread: f32,
     /// The guard's absolute gap: requests in flight above the mean.
     pub guard_abs: f32,
@@ -30,12 +30,12 @@ pub struct Weights {
 impl Default for Weights {
     fn default() -> Self {
         Self {
-            prefix: 8.0,
+            prefix: 12.0,
             queue: 1.0,
             inflight: 64.0,
             kv: 1.0,
-            home: 0.2,
-            spread: 0.3,
+            home: 0.15,
+            spread: 0.15,
             guard_abs: 8.0,
             guard_rel: 1.5,
         }
@@ -75,14 +75,29 @@ pub struct FleetView {
     pub mean_inflight: f32,
     /// Tokens of the prompt that nobody holds.
     pub cold_tokens: f32,
+    /// What a token of the deepest match counts, see [`worth`].
+    pub worth: f32,
     /// The candidate that is the cold part's home.
     pub home: Option<usize>,
 }
 
 /// Uncached tokens: what this candidate would have to prefill, beyond what it holds.
-pub fn prefix(w: &Weights, request: &Request<'_>, matched_tokens: f32) -> f32 {
-    w.prefix * (request.prompt_tokens - matched_tokens).max(0.0)
+pub fn prefix(w: &Weights, fleet: &FleetView, request: &Request<'_>, matched_tokens: f32) -> f32 {
+    w.prefix * (request.prompt_tokens - fleet.worth * matched_tokens).max(0.0)
 }
+
+/// What a token that is held counts, 0..=1, when its prefix was picked `count` times lately.
+///
+/// A conversation's own history counts whole: nobody else will use it. A head that all requests share
+/// is different: a replica without it prefills it once, for all that it will get, so each pays a
+/// fraction. Without that, nothing in an idle fleet leaves the one replica that has the system prompt.
+pub fn worth(count: f32, candidates: usize) -> f32 {
+    1.0 / (1.0 + (count - OWN_PACE).max(0.0) / candidates.max(1) as f32)
+}
+
+/// Picks of one prefix that may all be one conversation's: with counts that halve in two minutes, a
+/// request every 11 s.
+pub const OWN_PACE: f32 = 16.0;
 
 /// Prefill tokens dispatched there that have not come back.
 pub fn queue(w: &Weights, c: &Candidate) -> f32 {
@@ -117,15 +132,6 @@ pub fn spread(w: &Weights, fleet: &FleetView, c: &Candidate) -> f32 {
     if base <= 0.0 {
         return 0.0;
     }
-    let excess = ((c.load.intake_tokens / c.weight - fleet.mean_intake) / base).clamp(-1.0, 1.0);
-    let beyond = (excess.abs() - CALM_EXCESS).max(0.0).copysign(excess);
-    w.spread * w.prefix * fleet.cold_tokens * (excess + STEEP * beyond)
+    let excess = (c.load.intake_tokens / c.weight - fleet.mean_intake) / base;
+    w.spread * w.prefix * fleet.cold_tokens * excess.clamp(-1.0, 1.0)
 }
-
-/// Excess up to this share of the mean is what chance makes of equal shares. There the home decides,
-/// so that routers that cannot talk still agree.
-pub const CALM_EXCESS: f32 = 0.25;
-
-/// Beyond it fairness must be able to outvote a common head that one replica alone holds: with
-/// nothing in flight no other vote would.
-pub const STEEP: f32 = 15.0;

@@ -92,22 +92,35 @@ fn a_home_that_took_too_much_lately_is_left() {
 
 #[test]
 fn a84_a_shared_head_does_not_send_everything_to_one_replica() {
-    // One 512-token head known on replica 0 only; prompts of 1,000 tokens, one after another, with
-    // nothing in flight: only the cold tokens taken so far can spread them.
-    let mut candidates = fleet(&[0; 4]);
-    let mut heads = vec![held(0, 512, 1.0)];
-    let mut sent = [0; 4];
-    for n in 0..200u64 {
-        let request = Request { cold_hash: Some(n), ..ask(1_000.0, &heads) };
-        let d = choose(&request, &candidates, n);
-        sent[d.index] += 1;
-        candidates[d.index].load.intake_tokens += d.uncached_tokens() as f32;
-        let taken = d.index as u32;
-        if !heads.iter().any(|m| m.replica.0 == taken) {
-            heads.push(held(taken, 512, 1.0));
+    // A head known on replica 0 only; prompts that go on differently, one after another, with nothing
+    // in flight: only that all use the head, and the cold tokens taken so far, can spread them.
+    for (head, prompt) in [(512, 1_000.0), (8_192, 9_200.0)] {
+        let mut candidates = fleet(&[0; 4]);
+        let mut heads = vec![held(0, head, 1.0)];
+        let mut sent = [0; 4];
+        for n in 0..400u64 {
+            let request = Request { cold_hash: Some(n), ..ask(prompt, &heads) };
+            let d = choose(&request, &candidates, n);
+            sent[d.index] += 1;
+            candidates[d.index].load.intake_tokens += d.uncached_tokens() as f32;
+            match heads.iter_mut().find(|m| m.replica == d.replica) {
+                Some(known) => known.count += 1.0,
+                None => heads.push(held(d.index as u32, head, 1.0)),
+            }
         }
+        assert!(sent.iter().all(|&n| (40..=160).contains(&n)), "{head}: {sent:?}");
     }
-    assert!(sent.iter().all(|&n| (40..=60).contains(&n)), "{sent:?}");
+}
+
+#[test]
+fn a_conversations_own_history_counts_whole_however_long_the_shared_head() {
+    // The head was picked a thousand times on each, the conversation a few times on one.
+    let mut matches: Matches = (0..4).map(|i| held(i, 8_000, 1_000.0)).collect();
+    matches[2] = held(2, 9_000, 4.0);
+    let mut candidates = fleet(&[1; 4]);
+    candidates[2].load.queued_tokens = 8_000.0;
+    let d = choose(&ask(9_100.0, &matches), &candidates, 1);
+    assert_eq!((d.index, d.reason), (2, Reason::Affinity));
 }
 
 #[test]

@@ -12,6 +12,7 @@
 use hashbrown::HashTable;
 
 use super::credit::Credits;
+use crate::boundary;
 
 /// A boundary as it is stored: the upper 56 bits of its hash and its index in the schedule.
 ///
@@ -164,6 +165,14 @@ impl Arena {
             + self.credit_heap
             + self.boundaries * size_of::<PackedMark>()
             + self.index.capacity() * 8 / 7 * (size_of::<u32>() + 1)
+    }
+
+    /// Bytes of prompt that a node stands for beyond its parent.
+    pub(super) fn own_bytes(&self, id: NodeId) -> usize {
+        let depth = |node: &Node| boundary::depth(usize::from(index_of(node.end())));
+        let node = self.node(id);
+        let above = if node.parent == NONE { 0 } else { depth(self.node(node.parent)) };
+        depth(node).saturating_sub(above)
     }
 
     /// Where a boundary is: its node and its place in the label.

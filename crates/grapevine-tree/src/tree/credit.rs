@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::recency::Epoch;
 use crate::id::Millis;
 
 /// A replica's slot in the tree; see [`super::replicas`].
@@ -11,12 +12,6 @@ pub(super) type Slot = u16;
 pub(super) type Tick = u32;
 
 pub(super) const TICK_MS: u64 = 64;
-
-/// A replica's clock of newly prefilled tokens, in steps of [`STAMP_TOKENS`], wrapping. Only
-/// differences count.
-pub(super) type Stamp = u32;
-
-pub(super) const STAMP_TOKENS: u64 = 16;
 
 pub(super) const fn tick(now: Millis) -> Tick {
     (now / TICK_MS) as Tick
@@ -37,24 +32,21 @@ pub(super) struct Credit {
     pub(super) peer: f32,
     /// Last use, own or reported.
     pub(super) at: Tick,
-    /// The replica's token clock at the last use.
-    pub(super) stamp: Stamp,
+    /// The last use as the replica's cache dates it.
+    pub(super) epoch: Epoch,
     /// When it was last gossiped; 0 = never.
     pub(super) sent: Tick,
 }
 
 impl Credit {
     fn new(slot: Slot) -> Self {
-        Self { slot, teacher: 0, dirty: false, own: 0.0, peer: 0.0, at: 0, stamp: 0, sent: 0 }
+        Self { slot, teacher: 0, dirty: false, own: 0.0, peer: 0.0, at: 0, epoch: 0, sent: 0 }
     }
 
-    /// Notes a use at `now`, when the replica's clock stood at `stamp`.
-    pub(super) fn touch(&mut self, now: Tick, stamp: Stamp, half_life_ms: u64) {
-        let first = self.at == 0;
+    /// Notes a use at `now`, dated `epoch`.
+    pub(super) fn touch(&mut self, now: Tick, epoch: Epoch, half_life_ms: u64) {
         self.decay_to(now.max(1), half_life_ms);
-        if first || (stamp.wrapping_sub(self.stamp) as i32) > 0 {
-            self.stamp = stamp;
-        }
+        self.epoch = epoch;
     }
 
     /// Takes over a peer's count if it is larger. Of equal ones the smaller teacher stays, so that
@@ -66,9 +58,9 @@ impl Credit {
         }
     }
 
-    /// What holds for a deeper prefix holds for its head.
+    /// What holds for a deeper prefix holds for its head. Its date is the caller's.
     pub(super) fn absorb(&mut self, deeper: &Self, now: Tick, half_life_ms: u64) {
-        self.touch(now, deeper.stamp, half_life_ms);
+        self.decay_to(now.max(1), half_life_ms);
         let mut deeper = deeper.clone();
         deeper.decay_to(now, half_life_ms);
         self.own = self.own.max(deeper.own);
@@ -119,10 +111,6 @@ impl Credits {
         Self(self.0.iter().map(|c| Credit { dirty: false, sent: 0, ..c.clone() }).collect())
     }
 
-    pub(super) fn has(&self, slot: Slot) -> bool {
-        self.0.binary_search_by_key(&slot, |c| c.slot).is_ok()
-    }
-
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -134,6 +122,11 @@ impl Credits {
     /// Bytes on the heap, beside what a node holds in place.
     pub(super) fn heap_bytes(&self) -> usize {
         if self.0.spilled() { self.0.capacity() * size_of::<Credit>() } else { 0 }
+    }
+
+    pub(super) fn get(&self, slot: Slot) -> Option<&Credit> {
+        let at = self.0.binary_search_by_key(&slot, |c| c.slot).ok()?;
+        self.0.get(at)
     }
 
     pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut Credit> {

@@ -18,6 +18,7 @@ mod arena;
 mod credit;
 mod outbox;
 mod path;
+mod recency;
 mod replicas;
 
 use hashbrown::HashTable;
@@ -26,6 +27,7 @@ use smallvec::SmallVec;
 use self::arena::{Arena, NONE, NodeId, PackedMark, index_of, pack};
 use self::credit::{Slot, Tick, tick};
 use self::outbox::Outbox;
+use self::recency::Epoch;
 use self::replicas::Replicas;
 use crate::boundary;
 use crate::delta::DeltaEntry;
@@ -41,6 +43,8 @@ pub struct TreeConfig {
     /// Cache size in tokens assumed for a replica until [`PrefixTree::set_capacity`] says better.
     /// 500,000: an 8-billion-parameter model on an 80 GB accelerator.
     pub default_capacity_tokens: u64,
+    /// Bytes of prompt text for one token, on average.
+    pub bytes_per_token: f32,
     /// Half-life of counts, ms. Two minutes: longer than the time to reuse of real chats, shorter
     /// than a change of traffic.
     pub half_life_ms: u64,
@@ -55,6 +59,7 @@ impl Default for TreeConfig {
         Self {
             max_boundaries: 1_000_000,
             default_capacity_tokens: 500_000,
+            bytes_per_token: 4.0,
             half_life_ms: 120_000,
             idle_ttl_ms: 1_800_000,
             grace_ms: 5_000,
@@ -146,10 +151,11 @@ impl PrefixTree {
     /// An empty tree.
     pub fn new(mut config: TreeConfig) -> Self {
         config.max_boundaries = config.max_boundaries.clamp(1, MAX_BOUNDARIES_LIMIT);
+        let replicas = Replicas::new(&config);
         Self {
             arena: Arena::with_capacity(config.max_boundaries.min(RESERVED)),
             config,
-            replicas: Replicas::default(),
+            replicas,
             teachers: Vec::new(),
             teacher_index: HashTable::new(),
             outbox: Outbox::default(),
@@ -240,14 +246,13 @@ impl PrefixTree {
     /// `new_tokens`.
     pub fn observe(&mut self, key: &PrefixKey, replica: ReplicaId, new_tokens: u32, now: Millis) {
         let Some(slot) = self.replicas.slot(replica) else { return };
-        self.replicas.advance(slot, u64::from(new_tokens), true);
         let mut path = std::mem::take(&mut self.scratch);
         path.clear();
         path.extend((0..=u8::MAX).zip(&key.hashes).map(|(index, &hash)| pack(index, hash)));
         let nodes = self.arena.len();
+        let epoch = self.replicas.epoch(slot, 0);
         if let Some(end) = self.insert(&path, now) {
-            let stamp = self.replicas.stamp(slot, 0);
-            self.credit_path(end, slot, tick(now), stamp, |credit| credit.own += 1.0);
+            self.credit_path(end, slot, tick(now), epoch, |credit| credit.own += 1.0);
             self.outbox.note(&mut self.arena, end, slot);
             // A label that was split has a new end, here or above, which peers do not know.
             if self.arena.len() > nodes {
@@ -255,13 +260,17 @@ impl PrefixTree {
                 self.note_untold(self.arena.node(end).parent);
             }
         }
+        self.replicas.sent(slot, u64::from(new_tokens), epoch);
         self.scratch = path;
         self.enforce_limit();
     }
 
     fn insert(&mut self, path: &[PackedMark], now: Millis) -> Option<NodeId> {
         let (now, half_life) = (tick(now).max(1), self.config.half_life_ms);
-        path::insert(&mut self.arena, path, &mut |arena, moved| lift(arena, moved, now, half_life))
+        let replicas = &mut self.replicas;
+        path::insert(&mut self.arena, path, &mut |arena, moved, before| {
+            lift(arena, replicas, moved, before, now, half_life);
+        })
     }
 
     fn note_untold(&mut self, id: NodeId) {
@@ -303,8 +312,8 @@ impl PrefixTree {
         match path::close(&self.arena, &path, &mut closed) {
             Ok(()) => {
                 if let Some(end) = self.insert(&closed, now) {
-                    let stamp = self.replicas.stamp(slot, entry.age_tokens);
-                    self.credit_path(end, slot, tick(now), stamp, |credit| {
+                    let epoch = self.replicas.epoch(slot, entry.age_tokens);
+                    self.credit_path(end, slot, tick(now), epoch, |credit| {
                         credit.learn(entry.count, teacher);
                     });
                 }
@@ -338,25 +347,29 @@ impl PrefixTree {
         end: NodeId,
         slot: Slot,
         now: Tick,
-        stamp: credit::Stamp,
+        epoch: Epoch,
         mut add: impl FnMut(&mut credit::Credit),
     ) {
         let mut id = end;
         while id != NONE {
             self.arena.touch(id);
+            let bytes = self.arena.own_bytes(id);
+            let (replicas, half_life_ms) = (&mut self.replicas, self.config.half_life_ms);
             self.arena.edit_credits(id, |credits| {
+                let known = credits.get(slot).map(|c| c.epoch);
                 let credit = credits.entry(slot);
-                credit.touch(now, stamp, self.config.half_life_ms);
+                credit.touch(now, replicas.date(slot, known, epoch, bytes), half_life_ms);
                 add(credit);
             });
             id = self.arena.node(id).parent;
         }
     }
 
-    /// Advances a replica's clock of newly prefilled tokens by what peers sent there.
+    /// Notes tokens that peers newly sent to a replica. What their entries do not account for ages the
+    /// rest all the same.
     pub fn add_peer_tokens(&mut self, replica: ReplicaId, tokens: u64) {
         if let Some(slot) = self.replicas.slot(replica) {
-            self.replicas.advance(slot, tokens, false);
+            self.replicas.peers_sent(slot, tokens);
         }
     }
 
@@ -424,11 +437,13 @@ impl PrefixTree {
         }
     }
 
-    /// A node with one child that every holder of the node also holds tells nothing of its own.
+    /// A node with one child that every holder of the node also holds, and used as lately, tells
+    /// nothing of its own.
     fn merge(&mut self, id: NodeId) {
         let Some(child) = self.arena.node(id).only_child() else { return };
         let lower = self.arena.node(child).credits();
-        if self.arena.node(id).credits().iter().all(|c| lower.has(c.slot)) {
+        let same = |c: &credit::Credit| lower.get(c.slot).is_some_and(|l| l.epoch == c.epoch);
+        if self.arena.node(id).credits().iter().all(same) {
             self.arena.merge_into_child(id, child);
         }
     }
@@ -468,14 +483,31 @@ fn matched_bytes(key: &PrefixKey, index: usize) -> u32 {
     (at + next.saturating_sub(at) / 2) as u32
 }
 
-/// Gives a node's credits to its new ancestors.
-fn lift(arena: &mut Arena, id: NodeId, now: Tick, half_life_ms: u64) {
+/// Gives a node's credits to its new ancestors, which are those below its former parent. Their bytes
+/// were dated as the node's own until now.
+fn lift(
+    arena: &mut Arena,
+    replicas: &mut Replicas,
+    id: NodeId,
+    before: NodeId,
+    now: Tick,
+    half_life_ms: u64,
+) {
     let credits = arena.node(id).credits().clone();
-    let mut above = arena.node(id).parent;
+    let (mut above, mut dated_twice) = (arena.node(id).parent, true);
     while above != NONE {
+        dated_twice &= above != before;
+        let bytes = arena.own_bytes(above);
         arena.edit_credits(above, |upper| {
             for credit in credits.iter() {
-                upper.entry(credit.slot).absorb(credit, now, half_life_ms);
+                let known = upper.get(credit.slot).map(|c| c.epoch);
+                let upper = upper.entry(credit.slot);
+                upper.absorb(credit, now, half_life_ms);
+                upper.epoch = match known {
+                    Some(known) if dated_twice => replicas.redate(credit.slot, known, credit.epoch, bytes),
+                    Some(known) => known,
+                    None => credit.epoch,
+                };
             }
         });
         above = arena.node(above).parent;

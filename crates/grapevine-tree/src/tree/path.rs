@@ -36,12 +36,12 @@ pub(super) fn close(
 }
 
 /// Makes `path` (ascending, not empty) a chain of nodes. Gives the node that ends where it ends.
-/// `moved` is told of every node that found its parent, when its credits are not yet its
-/// ancestors'.
+/// `moved` is told of every node that found its parent, and which it had before, when its credits are
+/// not yet its ancestors'.
 pub(super) fn insert(
     arena: &mut Arena,
     path: &[PackedMark],
-    moved: &mut impl FnMut(&mut Arena, NodeId),
+    moved: &mut impl FnMut(&mut Arena, NodeId, NodeId),
 ) -> Option<NodeId> {
     let mut walk = Walk { arena, node: NONE, at: 0 };
     let mut gap = 0;
@@ -67,7 +67,7 @@ impl Walk<'_> {
         &mut self,
         (node, mut at): (NodeId, usize),
         missing: &[PackedMark],
-        moved: &mut impl FnMut(&mut Arena, NodeId),
+        moved: &mut impl FnMut(&mut Arena, NodeId, NodeId),
     ) {
         if node == self.node && at == self.at + 1 {
             self.arena.fill(node, at, missing);
@@ -82,9 +82,10 @@ impl Walk<'_> {
             // Its head is not on this path: a peer erred, or hashes collided. Part them.
             self.arena.split(node, at);
         }
-        if self.arena.node(node).parent != self.node {
+        let before = self.arena.node(node).parent;
+        if before != self.node {
             self.arena.set_parent(node, self.node);
-            moved(self.arena, node);
+            moved(self.arena, node, before);
         }
         self.arena.fill(node, 0, missing);
         self.node = node;

@@ -1,29 +1,36 @@
-//! Replicas as the tree sees them: a slot, a clock of newly prefilled tokens, a cache size.
+//! Replicas as the tree sees them: a slot, and what its cache holds in order of use.
 //!
-//! A cache with room for C tokens that evicts what was used least recently has dropped what was
-//! last used more than C newly prefilled tokens ago. So belief ages by each replica's own clock,
-//! not by time alone. A replica that lost its cache gets a new slot: every credit under the old one
-//! is void at once, and goes when housekeeping comes by.
+//! Belief ages as the cache does ([`super::recency`]), not by time alone. Every path that is credited
+//! is dated there. What was prefilled beyond that (prompts too short for a boundary, tails past the
+//! last one, peers' picks that never reached us) is known only by its amount, and counts as used when
+//! it was reported.
+//!
+//! A replica that lost its cache gets a new slot: every credit under the old one is void at once, and
+//! goes when housekeeping comes by.
 
 use hashbrown::HashTable;
 
 use super::TreeConfig;
-use super::credit::{Credit, STAMP_TOKENS, Slot, Stamp, TICK_MS, Tick};
+use super::credit::{Credit, Slot, TICK_MS, Tick};
+use super::recency::{Epoch, Recency};
 use crate::id::ReplicaId;
 
 #[derive(Debug)]
 struct Replica {
     id: ReplicaId,
-    /// Tokens newly prefilled there, by the whole fleet as far as known.
-    clock: u64,
-    /// Those that this router sent.
+    /// Tokens that this router newly sent there.
     own: u64,
     capacity: Option<u64>,
+    recency: Recency,
+    /// Bytes newly prefilled there, by the whole fleet as far as reported, less those that were dated.
+    undated: i64,
     live: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Replicas {
+    default_capacity: u64,
+    bytes_per_token: f64,
     slots: Vec<Replica>,
     by_id: HashTable<Slot>,
     /// Dead slots that no credit refers to any more.
@@ -33,13 +40,25 @@ pub(super) struct Replicas {
 }
 
 impl Replicas {
+    pub(super) fn new(config: &TreeConfig) -> Self {
+        Self {
+            default_capacity: config.default_capacity_tokens,
+            bytes_per_token: f64::from(config.bytes_per_token),
+            slots: Vec::new(),
+            by_id: HashTable::new(),
+            reusable: Vec::new(),
+            dying: Vec::new(),
+        }
+    }
+
     /// The slot of a replica, made if it has none. `None` when 65,535 are taken: then nothing is
     /// learnt of further ones, which costs hits, not requests.
     pub(super) fn slot(&mut self, id: ReplicaId) -> Option<Slot> {
         if let Some(slot) = self.find(id) {
             return Some(slot);
         }
-        let replica = Replica { id, clock: 0, own: 0, capacity: None, live: true };
+        let recency = Recency::new(self.bytes(self.default_capacity));
+        let replica = Replica { id, own: 0, capacity: None, recency, undated: 0, live: true };
         let slot = match self.reusable.pop() {
             Some(slot) => {
                 self.slots[usize::from(slot)] = replica;
@@ -69,14 +88,16 @@ impl Replicas {
         self.slots.len()
     }
 
-    /// Voids every credit of a replica. Its clock and size carry on under a new slot.
+    /// Voids every credit of a replica. Its size and what was sent to it carry on under a new slot.
     pub(super) fn forget(&mut self, id: ReplicaId) {
         let Some(old) = self.find(id) else { return };
-        let Replica { clock, own, capacity, .. } = self.slots[usize::from(old)];
+        let Replica { own, capacity, .. } = self.slots[usize::from(old)];
         self.remove(id);
         if let Some(slot) = self.slot(id) {
-            let replica = &mut self.slots[usize::from(slot)];
-            (replica.clock, replica.own, replica.capacity) = (clock, own, capacity);
+            self.slots[usize::from(slot)].own = own;
+            if let Some(tokens) = capacity {
+                self.set_capacity(slot, tokens);
+            }
         }
     }
 
@@ -98,12 +119,62 @@ impl Replicas {
         std::mem::swap(seen, &mut self.dying);
     }
 
-    pub(super) fn advance(&mut self, slot: Slot, tokens: u64, own: bool) {
+    /// Notes tokens that this router newly sent, with a path that was dated `epoch`, or none.
+    pub(super) fn sent(&mut self, slot: Slot, tokens: u64, epoch: Epoch) {
         let replica = &mut self.slots[usize::from(slot)];
-        replica.clock = replica.clock.saturating_add(tokens);
-        if own {
-            replica.own = replica.own.saturating_add(tokens);
+        replica.own = replica.own.saturating_add(tokens);
+        self.prefilled(slot, tokens, epoch);
+    }
+
+    /// Notes tokens that peers newly sent.
+    pub(super) fn peers_sent(&mut self, slot: Slot, tokens: u64) {
+        let now = self.slots[usize::from(slot)].recency.now();
+        self.prefilled(slot, tokens, now);
+    }
+
+    fn prefilled(&mut self, slot: Slot, tokens: u64, epoch: Epoch) {
+        let bytes = self.bytes(tokens).min(i64::MAX as u64) as i64;
+        let replica = &mut self.slots[usize::from(slot)];
+        replica.undated = replica.undated.saturating_add(bytes);
+        if let Ok(bytes @ 1..) = u64::try_from(replica.undated) {
+            replica.recency.add(epoch, bytes);
+            replica.undated = 0;
         }
+    }
+
+    /// Moves `bytes` from the date they had, if any, to `to`. Gives the later of the two dates.
+    pub(super) fn date(&mut self, slot: Slot, from: Option<Epoch>, to: Epoch, bytes: usize) -> Epoch {
+        let replica = &mut self.slots[usize::from(slot)];
+        let bytes = bytes as u64;
+        let held = from.is_some_and(|from| replica.recency.believes(from));
+        if !held {
+            // It had to be prefilled again, which somebody has reported or will.
+            replica.undated = replica.undated.saturating_sub(bytes as i64).max(-MAX_AHEAD);
+        }
+        let recency = &mut replica.recency;
+        match from {
+            Some(from) if recency.now().wrapping_sub(from) <= recency.now().wrapping_sub(to) => from,
+            _ => {
+                if let Some(from) = from {
+                    recency.take(from, bytes);
+                }
+                recency.add(to, bytes);
+                to
+            }
+        }
+    }
+
+    /// Leaves bytes that were dated twice their later date, which it gives.
+    pub(super) fn redate(&mut self, slot: Slot, a: Epoch, b: Epoch, bytes: usize) -> Epoch {
+        let recency = &mut self.slots[usize::from(slot)].recency;
+        let now = recency.now();
+        let (older, newer) = if now.wrapping_sub(a) > now.wrapping_sub(b) { (a, b) } else { (b, a) };
+        recency.take(older, bytes as u64);
+        newer
+    }
+
+    fn bytes(&self, tokens: u64) -> u64 {
+        (tokens as f64 * self.bytes_per_token) as u64
     }
 
     pub(super) fn own_tokens(&self) -> impl Iterator<Item = (ReplicaId, u64)> + '_ {
@@ -111,30 +182,30 @@ impl Replicas {
     }
 
     pub(super) fn set_capacity(&mut self, slot: Slot, tokens: u64) {
-        self.slots[usize::from(slot)].capacity = Some(tokens);
+        let bytes = self.bytes(tokens);
+        let replica = &mut self.slots[usize::from(slot)];
+        replica.capacity = Some(tokens);
+        replica.recency.set_capacity(bytes);
     }
 
-    /// The stamp of something last used `age_tokens` ago.
-    pub(super) fn stamp(&self, slot: Slot, age_tokens: u32) -> Stamp {
-        let now = (self.slots[usize::from(slot)].clock / STAMP_TOKENS) as Stamp;
-        now.wrapping_sub(age_tokens / STAMP_TOKENS as u32)
-    }
-
-    /// Newly prefilled tokens since a credit was last used.
-    pub(super) fn age_tokens(&self, credit: &Credit) -> u64 {
-        u64::from(self.stamp(credit.slot, 0).wrapping_sub(credit.stamp)) * STAMP_TOKENS
+    /// The date of something last used `age_tokens` ago.
+    pub(super) fn epoch(&self, slot: Slot, age_tokens: u32) -> Epoch {
+        self.slots[usize::from(slot)].recency.at_depth(self.bytes(u64::from(age_tokens)))
     }
 
     /// Whether the replica may still hold what the credit stands for.
     pub(super) fn believes(&self, credit: &Credit, now: Tick, config: &TreeConfig) -> bool {
         let replica = &self.slots[usize::from(credit.slot)];
         let idle_ms = u64::from(now.saturating_sub(credit.at)) * TICK_MS;
-        let capacity = replica.capacity.unwrap_or(config.default_capacity_tokens);
         replica.live
             && idle_ms < config.idle_ttl_ms
-            && (idle_ms < config.grace_ms || self.age_tokens(credit) < capacity)
+            && (idle_ms < config.grace_ms || replica.recency.believes(credit.epoch))
     }
 }
+
+/// Bytes that may be dated ahead of their report. Gossip brings both within a second; what is never
+/// reported must not excuse what is reported later.
+const MAX_AHEAD: i64 = 64 << 20;
 
 fn hash(id: ReplicaId) -> u64 {
     // Already a hash of the URL; spread over the upper bits too.

@@ -83,8 +83,8 @@ fn the_replica_seen_most_has_the_larger_count_not_the_latest() {
 fn belief_ages_with_the_replicas_own_new_tokens() {
     let mut t = tree();
     t.set_capacity(A, 1_000);
-    t.observe(&key("abc"), A, 400, 0);
-    t.observe(&key("xyz"), B, 400, 0);
+    t.observe(&key("abc"), A, 96, 0);
+    t.observe(&key("xyz"), B, 96, 0);
     let later = t.config.grace_ms + 1_000;
     t.add_peer_tokens(A, 900);
     assert_eq!(found(&mut t, "abc", later), [(A, 3)], "900 of 1,000 tokens later");
@@ -94,6 +94,39 @@ fn belief_ages_with_the_replicas_own_new_tokens() {
     assert_eq!(found(&mut t, "xyz", later), [(B, 3)], "another replica's clock stands still");
     let ttl = t.config.idle_ttl_ms;
     assert_eq!(found(&mut t, "xyz", ttl + 100), [], "the backstop");
+}
+
+#[test]
+fn hits_elsewhere_push_back_what_is_not_hit_but_each_only_once() {
+    let mut t = tree();
+    // Room for 20 boundaries of 32 tokens.
+    t.set_capacity(A, 640);
+    t.observe(&key("rare"), A, 128, 0);
+    for i in 0..200 {
+        let now = 1_000 * i;
+        t.observe(&key("hotter"), A, 0, now);
+        t.observe(&key("hottest"), A, 0, now);
+    }
+    assert_eq!(found(&mut t, "rare", 200_000), [(A, 4)], "8 boundaries were used since");
+    t.observe(&key("another"), A, 0, 200_000);
+    t.observe(&key("yet another"), A, 0, 200_000);
+    assert_eq!(found(&mut t, "rare", 206_000), [], "26");
+    assert_eq!(found(&mut t, "hottest", 206_000), [], "deeper than 20, too");
+    assert_eq!(found(&mut t, "another", 206_000), [(A, 7)]);
+}
+
+#[test]
+fn what_peers_prefilled_counts_once_whether_it_is_told_as_path_or_amount() {
+    let mut t = tree();
+    t.set_capacity(A, 640);
+    t.observe(&key("abcd"), A, 128, 0);
+    for round in 0..2 {
+        t.apply(PEER, &entry(A, "zyxwvu", &[0, 3, 5], 1.0), 6_000);
+        t.add_peer_tokens(A, if round == 0 { 192 } else { 0 });
+    }
+    assert_eq!(found(&mut t, "abcd", 12_000), [(A, 4)], "6 boundaries since, not 12 or 18");
+    t.add_peer_tokens(A, 32 * 14);
+    assert_eq!(found(&mut t, "abcd", 12_000), [], "20 since");
 }
 
 #[test]
