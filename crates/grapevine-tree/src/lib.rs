@@ -18,4 +18,7 @@ pub mod tree;
 pub use delta::{DeltaEntry, Mark};
 pub use id::{Millis, ReplicaId, RouterId};
 pub use key::{Api, Extractor, KeySeed, PrefixKey, Prompt};
-pub use tree::{Match, Matches, PrefixTree, Teacher, TreeConfig, TreeStats};
+pub use tree::{
+    LastUse, Match, Matches, PrefixTree, ReplicaHistory, SnapshotCredit, SnapshotNode, SnapshotPage, Teacher,
+    Translation, TreeConfig, TreeStats,
+};

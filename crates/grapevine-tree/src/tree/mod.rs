@@ -16,20 +16,26 @@
 
 mod arena;
 mod credit;
+mod last_use;
+mod lookup;
 mod outbox;
 mod path;
 mod recency;
 mod replicas;
+mod snapshot;
+mod sweep;
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
-use self::arena::{Arena, NONE, NodeId, PackedMark, index_of, pack};
+use self::arena::{Arena, NONE, NodeId, PackedMark, pack};
 use self::credit::{Slot, Tick, tick};
+pub use self::last_use::LastUse;
+pub use self::lookup::{Match, Matches, Teacher};
 use self::outbox::Outbox;
 use self::recency::Epoch;
 use self::replicas::Replicas;
-use crate::boundary;
+pub use self::snapshot::{ReplicaHistory, SnapshotCredit, SnapshotNode, SnapshotPage, Translation};
 use crate::delta::DeltaEntry;
 use crate::id::{Millis, ReplicaId, RouterId};
 use crate::key::PrefixKey;
@@ -73,38 +79,8 @@ pub const MAX_BOUNDARIES_LIMIT: usize = 16_000_000;
 /// Index memory reserved at start, boundaries: 5 MB, so that most trees never rehash.
 const RESERVED: usize = 1_000_000;
 
-/// Nodes that one call of [`PrefixTree::sweep`] looks at: about 0.2 ms; ten a second see a million
-/// nodes in 50 s.
-const SWEEP_NODES: usize = 2_000;
-
 /// Counts below this are noise: ten half-lives after a single pick.
 const MIN_COUNT: f32 = 0.001;
-
-/// Who taught the deepest match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Teacher {
-    /// This router's own picks.
-    Own,
-    /// A peer's gossip.
-    Peer(RouterId),
-}
-
-/// How deep one replica is believed to hold the prompt.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Match {
-    /// The replica.
-    pub replica: ReplicaId,
-    /// Matched prefix, bytes of the canonical prompt: the last boundary that matched, and half the way
-    /// to the next, which did not. Right on average, where either end would be wrong always one way.
-    pub bytes: u32,
-    /// Decayed count of picks (own and peers').
-    pub count: f32,
-    /// Who taught it.
-    pub teacher: Teacher,
-}
-
-/// All replicas with a live match, deepest first.
-pub type Matches = Vec<Match>;
 
 /// Sizes and counters of a tree; counters since start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,6 +103,16 @@ pub struct TreeStats {
     pub overflowed: u64,
     /// Peers' entries ignored because they contradict what is known.
     pub contradictions: u64,
+}
+
+/// A use of a path.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    at: Tick,
+    /// As the replica's cache dates it.
+    epoch: Epoch,
+    /// Its new tokens are reported too; otherwise the path alone tells of them.
+    reported: bool,
 }
 
 /// Which replica has prefilled which prefix, as far as this router knows.
@@ -169,79 +155,6 @@ impl PrefixTree {
         }
     }
 
-    /// Every replica believed to hold a prefix of `key`, with how much of it.
-    pub fn lookup(&mut self, key: &PrefixKey, now: Millis, out: &mut Matches) {
-        out.clear();
-        self.begin_lookup();
-        let now = tick(now);
-        let mut collect = |tree: &mut Self, place: (NodeId, usize), index: usize| {
-            tree.collect(place.0, matched_bytes(key, index), now, out);
-            Some(place)
-        };
-        // From the deepest boundary up: the first node in which a replica is met is its deepest.
-        let mut inside: Option<(NodeId, usize)> = None;
-        for (index, &hash) in key.hashes.iter().enumerate().rev() {
-            inside = match inside.and_then(|place| self.above(place, index)) {
-                Some((place, same_node)) if same_node => Some(place),
-                Some((place, _)) => collect(self, place, index),
-                None => match self.arena.find(pack(index as u8, hash)) {
-                    Some(place) => collect(self, place, index),
-                    // A gap in a sparse label: what is above it may be known all the same.
-                    None => inside,
-                },
-            };
-        }
-    }
-
-    /// Where boundary `index` is if it directly precedes `place` on its chain, and whether that is
-    /// in the same node.
-    fn above(&self, (id, at): (NodeId, usize), index: usize) -> Option<((NodeId, usize), bool)> {
-        let node = self.arena.node(id);
-        if let Some(before) = at.checked_sub(1) {
-            let known = node.label.get(before).is_some_and(|&m| usize::from(index_of(m)) == index);
-            return known.then_some(((id, before), true));
-        }
-        if node.parent == NONE {
-            return None;
-        }
-        let parent = self.arena.node(node.parent);
-        let known = usize::from(index_of(parent.end())) == index;
-        known.then(|| ((node.parent, parent.label.len() - 1), false))
-    }
-
-    fn begin_lookup(&mut self) {
-        self.seen.resize(self.replicas.len(), 0);
-        self.lookups = self.lookups.wrapping_add(1);
-        if self.lookups == 0 {
-            self.seen.fill(0);
-            self.lookups = 1;
-        }
-    }
-
-    fn collect(&mut self, id: NodeId, bytes: u32, now: Tick, out: &mut Matches) {
-        for credit in self.arena.node(id).credits().iter() {
-            let Some(seen) = self.seen.get_mut(usize::from(credit.slot)) else { continue };
-            if *seen == self.lookups || !self.replicas.believes(credit, now, &self.config) {
-                continue;
-            }
-            *seen = self.lookups;
-            let elapsed = u64::from(now.saturating_sub(credit.at)) * credit::TICK_MS;
-            out.push(Match {
-                replica: self.replicas.id(credit.slot),
-                bytes,
-                count: credit.count() * credit::decay(elapsed, self.config.half_life_ms),
-                teacher: self.teacher_of(credit),
-            });
-        }
-    }
-
-    fn teacher_of(&self, credit: &credit::Credit) -> Teacher {
-        match self.teachers.get(usize::from(credit.teacher)) {
-            Some(&peer) if credit.own < MIN_COUNT => Teacher::Peer(peer),
-            _ => Teacher::Own,
-        }
-    }
-
     /// Records that the picker sent `key` to `replica`, which will newly prefill about
     /// `new_tokens`.
     pub fn observe(&mut self, key: &PrefixKey, replica: ReplicaId, new_tokens: u32, now: Millis) {
@@ -252,7 +165,8 @@ impl PrefixTree {
         let nodes = self.arena.len();
         let epoch = self.replicas.epoch(slot, 0);
         if let Some(end) = self.insert(&path, now) {
-            self.credit_path(end, slot, tick(now), epoch, |credit| credit.own += 1.0);
+            let used = Use { at: tick(now), epoch, reported: true };
+            self.credit_path(end, slot, used, |credit| credit.own += 1.0);
             self.outbox.note(&mut self.arena, end, slot);
             // A label that was split has a new end, here or above, which peers do not know.
             if self.arena.len() > nodes {
@@ -313,9 +227,8 @@ impl PrefixTree {
             Ok(()) => {
                 if let Some(end) = self.insert(&closed, now) {
                     let epoch = self.replicas.epoch(slot, entry.age_tokens);
-                    self.credit_path(end, slot, tick(now), epoch, |credit| {
-                        credit.learn(entry.count, teacher);
-                    });
+                    let used = Use { at: tick(now), epoch, reported: true };
+                    self.credit_path(end, slot, used, |credit| credit.learn(entry.count, teacher));
                 }
             }
             Err(path::Contradiction) => self.stats.contradictions += 1,
@@ -342,14 +255,7 @@ impl PrefixTree {
 
     /// Credits every node from `end` to the top: whoever prefilled a prompt prefilled its head.
     /// Heads are touched last, so the least recently used node is a leaf.
-    fn credit_path(
-        &mut self,
-        end: NodeId,
-        slot: Slot,
-        now: Tick,
-        epoch: Epoch,
-        mut add: impl FnMut(&mut credit::Credit),
-    ) {
+    fn credit_path(&mut self, end: NodeId, slot: Slot, used: Use, mut add: impl FnMut(&mut credit::Credit)) {
         let mut id = end;
         while id != NONE {
             self.arena.touch(id);
@@ -358,7 +264,7 @@ impl PrefixTree {
             self.arena.edit_credits(id, |credits| {
                 let known = credits.get(slot).map(|c| c.epoch);
                 let credit = credits.entry(slot);
-                credit.touch(now, replicas.date(slot, known, epoch, bytes), half_life_ms);
+                credit.touch(used.at, replicas.date(slot, known, used, bytes), half_life_ms);
                 add(credit);
             });
             id = self.arena.node(id).parent;
@@ -408,60 +314,6 @@ impl PrefixTree {
         due.into_iter().map(entry).collect()
     }
 
-    /// A bounded piece of housekeeping: drops credits that nobody believes in, leaves without any,
-    /// and merges nodes that no longer need to be two. Call it a few times a second.
-    pub fn sweep(&mut self, now: Millis) {
-        let now = tick(now);
-        for _ in 0..SWEEP_NODES.min(self.arena.slots()) {
-            if self.sweep_at >= self.arena.slots() {
-                self.sweep_at = 0;
-                self.replicas.begin_round(&mut self.retired);
-            }
-            let id = self.sweep_at as NodeId;
-            self.sweep_at += 1;
-            self.tidy(id, now);
-        }
-    }
-
-    fn tidy(&mut self, mut id: NodeId, now: Tick) {
-        while self.arena.live(id).is_some() {
-            let (replicas, config) = (&self.replicas, &self.config);
-            self.arena.edit_credits(id, |credits| credits.retain(|c| replicas.believes(c, now, config)));
-            let node = self.arena.node(id);
-            if !(node.is_leaf() && node.credits().is_empty()) {
-                return self.merge(id);
-            }
-            // Its parent may have nothing to live for now.
-            self.stats.expired += node.label.len() as u64;
-            id = self.arena.remove_leaf(id);
-        }
-    }
-
-    /// A node with one child that every holder of the node also holds, and used as lately, tells
-    /// nothing of its own.
-    fn merge(&mut self, id: NodeId) {
-        let Some(child) = self.arena.node(id).only_child() else { return };
-        let lower = self.arena.node(child).credits();
-        let same = |c: &credit::Credit| lower.get(c.slot).is_some_and(|l| l.epoch == c.epoch);
-        if self.arena.node(id).credits().iter().all(same) {
-            self.arena.merge_into_child(id, child);
-        }
-    }
-
-    fn enforce_limit(&mut self) {
-        while self.arena.boundaries() > self.config.max_boundaries {
-            let Some(id) = self.arena.oldest() else { return };
-            let node = self.arena.node(id);
-            if !node.is_leaf() {
-                // Rare: structure changed under an old node. Its children are older in truth.
-                self.arena.touch(id);
-                continue;
-            }
-            self.stats.evicted += node.label.len() as u64;
-            self.arena.remove_leaf(id);
-        }
-    }
-
     /// Sizes and counters.
     pub fn stats(&self) -> TreeStats {
         TreeStats {
@@ -474,13 +326,6 @@ impl PrefixTree {
             ..self.stats.clone()
         }
     }
-}
-
-/// What of `key` is matched when boundary `index` is the last that is.
-fn matched_bytes(key: &PrefixKey, index: usize) -> u32 {
-    let at = boundary::depth(index);
-    let next = boundary::depth(index + 1).min(key.bytes as usize);
-    (at + next.saturating_sub(at) / 2) as u32
 }
 
 /// Gives a node's credits to its new ancestors, which are those below its former parent. Their bytes

@@ -64,6 +64,19 @@ impl Recency {
         run.or(self.runs.first()).filter(|_| depth > 0).map_or(self.now(), |run| run.first)
     }
 
+    /// How deep what is dated `epoch` lies, on average: half of what has its date lies deeper.
+    pub(super) fn depth(&self, epoch: Epoch) -> u64 {
+        let age = self.now().wrapping_sub(epoch);
+        let mut depth = 0;
+        for run in self.runs.iter().rev() {
+            if self.now().wrapping_sub(run.first) >= age {
+                return depth + run.bytes / 2;
+            }
+            depth += run.bytes;
+        }
+        depth
+    }
+
     /// Whether something dated `epoch` may still be held.
     pub(super) fn believes(&self, epoch: Epoch) -> bool {
         let now = self.now();
@@ -93,6 +106,42 @@ impl Recency {
         self.find_horizon();
     }
 
+    /// Dates, oldest first, with how deep what was last used then lies: half of it deeper.
+    pub(super) fn history(&self) -> Vec<(Epoch, u64)> {
+        let mut newer = 0u64;
+        let dated = self.joined().into_iter().rev().map(|run| {
+            let depth = newer + run.bytes / 2;
+            newer += run.bytes;
+            (run.first, depth)
+        });
+        let mut dated: Vec<_> = dated.collect();
+        dated.reverse();
+        dated
+    }
+
+    /// Takes in another's [`history`](Self::history) of the same cache; gives its dates with ours. What
+    /// lies deeper than anything dated here gets dates of its own, before all others.
+    pub(super) fn adopt(&mut self, history: &[(Epoch, u64)]) -> Vec<(Epoch, Epoch)> {
+        let known: u64 = self.runs.iter().map(|run| run.bytes).sum();
+        let room = MAX_RUNS.saturating_sub(self.runs.len() + 1);
+        let deeper = history.iter().take_while(|(_, depth)| *depth >= known).count();
+        let (oldest, made) = (self.runs.first().map_or(0, |run| run.first), deeper.min(room));
+        let new = (1..=made as Epoch).rev().map(|age| Run { first: oldest.wrapping_sub(age), bytes: 0 });
+        self.runs.splice(0..0, new);
+        // As yet empty, they do not move what is newer out of belief; deep enough, they are out of it.
+        let believed =
+            history.iter().take(deeper).skip(deeper - made).position(|(_, depth)| *depth < self.capacity);
+        if let Some(run) = believed.and_then(|at| self.runs.get(at)) {
+            self.horizon = run.first;
+        }
+        let at = |(i, &(theirs, depth)): (usize, &(Epoch, u64))| match (i + made).checked_sub(deeper) {
+            Some(at) if i < deeper => (theirs, self.runs.get(at).map_or(oldest, |run| run.first)),
+            Some(_) => (theirs, self.at_depth(depth)),
+            None => (theirs, oldest.wrapping_sub(made as Epoch)),
+        };
+        history.iter().enumerate().map(at).collect()
+    }
+
     fn run(&mut self, epoch: Epoch) -> Option<&mut Run> {
         let now = self.now();
         let age = now.wrapping_sub(epoch);
@@ -103,14 +152,14 @@ impl Recency {
     fn begin_epoch(&mut self) {
         let first = self.now().wrapping_add(1);
         if self.runs.len() >= MAX_RUNS {
-            self.join();
+            self.runs = self.joined();
         }
         self.runs.push(Run { first, bytes: 0 });
         self.find_horizon();
     }
 
-    /// Joins neighbours that together are within a grain, and drops what lies too deep to matter.
-    fn join(&mut self) {
+    /// Neighbours that together are within a grain joined, and what lies too deep to matter dropped.
+    fn joined(&self) -> Vec<Run> {
         let grain = self.capacity / GRAIN;
         let mut joined: Vec<Run> = Vec::with_capacity(MAX_RUNS);
         let mut newer = 0u64;
@@ -126,7 +175,7 @@ impl Recency {
             newer += run.bytes;
         }
         joined.reverse();
-        self.runs = joined;
+        joined
     }
 
     /// The oldest run of which at least half lies within the capacity.

@@ -10,9 +10,10 @@
 
 use hashbrown::HashTable;
 
-use super::TreeConfig;
 use super::credit::{Credit, Slot, TICK_MS, Tick};
 use super::recency::{Epoch, Recency};
+use super::snapshot::ReplicaHistory;
+use super::{TreeConfig, Use};
 use crate::id::ReplicaId;
 
 #[derive(Debug)]
@@ -142,12 +143,13 @@ impl Replicas {
         }
     }
 
-    /// Moves `bytes` from the date they had, if any, to `to`. Gives the later of the two dates.
-    pub(super) fn date(&mut self, slot: Slot, from: Option<Epoch>, to: Epoch, bytes: usize) -> Epoch {
+    /// Moves `bytes` from the date they had, if any, to that of `used`. Gives the later of the two dates.
+    pub(super) fn date(&mut self, slot: Slot, from: Option<Epoch>, used: Use, bytes: usize) -> Epoch {
+        let to = used.epoch;
         let replica = &mut self.slots[usize::from(slot)];
         let bytes = bytes as u64;
         let held = from.is_some_and(|from| replica.recency.believes(from));
-        if !held {
+        if !held && used.reported {
             // It had to be prefilled again, which somebody has reported or will.
             replica.undated = replica.undated.saturating_sub(bytes as i64).max(-MAX_AHEAD);
         }
@@ -188,9 +190,32 @@ impl Replicas {
         replica.recency.set_capacity(bytes);
     }
 
+    /// What live replicas hold in order of use.
+    pub(super) fn histories(&self) -> impl Iterator<Item = ReplicaHistory> + '_ {
+        self.slots.iter().filter(|r| r.live).map(|replica| ReplicaHistory {
+            replica: replica.id,
+            capacity_tokens: replica.capacity,
+            now: replica.recency.now(),
+            runs: replica.recency.history(),
+        })
+    }
+
+    /// Takes in another router's dates; gives them with ours.
+    pub(super) fn adopt(&mut self, slot: Slot, history: &ReplicaHistory) -> Vec<(Epoch, Epoch)> {
+        if let (None, Some(tokens)) = (self.slots[usize::from(slot)].capacity, history.capacity_tokens) {
+            self.set_capacity(slot, tokens);
+        }
+        self.slots[usize::from(slot)].recency.adopt(&history.runs)
+    }
+
     /// The date of something last used `age_tokens` ago.
     pub(super) fn epoch(&self, slot: Slot, age_tokens: u32) -> Epoch {
         self.slots[usize::from(slot)].recency.at_depth(self.bytes(u64::from(age_tokens)))
+    }
+
+    /// Distinct bytes that the replica used since `epoch`.
+    pub(super) fn depth(&self, slot: Slot, epoch: Epoch) -> u64 {
+        self.slots[usize::from(slot)].recency.depth(epoch)
     }
 
     /// Whether the replica may still hold what the credit stands for.

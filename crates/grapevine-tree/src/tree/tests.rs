@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use smallvec::SmallVec;
 
 use super::*;
+use crate::boundary;
 use crate::delta::Mark;
 
 const A: ReplicaId = ReplicaId(1);

@@ -1,0 +1,116 @@
+//! Who holds how much of a prompt.
+
+use super::arena::{NONE, NodeId, index_of, pack};
+use super::credit::{self, Tick, tick};
+use super::{MIN_COUNT, PrefixTree};
+use crate::boundary;
+use crate::id::{Millis, ReplicaId, RouterId};
+use crate::key::PrefixKey;
+
+/// Who taught the deepest match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Teacher {
+    /// This router's own picks.
+    Own,
+    /// A peer's gossip.
+    Peer(RouterId),
+}
+
+/// How deep one replica is believed to hold the prompt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Match {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// Matched prefix, bytes of the canonical prompt: the last boundary that matched, and half the way
+    /// to the next, which did not. Right on average, where either end would be wrong always one way.
+    pub bytes: u32,
+    /// Decayed count of picks (own and peers').
+    pub count: f32,
+    /// Who taught it.
+    pub teacher: Teacher,
+}
+
+/// All replicas with a live match, deepest first.
+pub type Matches = Vec<Match>;
+
+impl PrefixTree {
+    /// Every replica believed to hold a prefix of `key`, with how much of it.
+    pub fn lookup(&mut self, key: &PrefixKey, now: Millis, out: &mut Matches) {
+        out.clear();
+        self.begin_lookup();
+        let now = tick(now);
+        let mut collect = |tree: &mut Self, place: (NodeId, usize), index: usize| {
+            tree.collect(place.0, matched_bytes(key, index), now, out);
+            Some(place)
+        };
+        // From the deepest boundary up: the first node in which a replica is met is its deepest.
+        let mut inside: Option<(NodeId, usize)> = None;
+        for (index, &hash) in key.hashes.iter().enumerate().rev() {
+            inside = match inside.and_then(|place| self.above(place, index)) {
+                Some((place, same_node)) if same_node => Some(place),
+                Some((place, _)) => collect(self, place, index),
+                None => match self.arena.find(pack(index as u8, hash)) {
+                    Some(place) => collect(self, place, index),
+                    // A gap in a sparse label: what is above it may be known all the same.
+                    None => inside,
+                },
+            };
+        }
+    }
+
+    /// Where boundary `index` is if it directly precedes `place` on its chain, and whether that is
+    /// in the same node.
+    fn above(&self, (id, at): (NodeId, usize), index: usize) -> Option<((NodeId, usize), bool)> {
+        let node = self.arena.node(id);
+        if let Some(before) = at.checked_sub(1) {
+            let known = node.label.get(before).is_some_and(|&m| usize::from(index_of(m)) == index);
+            return known.then_some(((id, before), true));
+        }
+        if node.parent == NONE {
+            return None;
+        }
+        let parent = self.arena.node(node.parent);
+        let known = usize::from(index_of(parent.end())) == index;
+        known.then(|| ((node.parent, parent.label.len() - 1), false))
+    }
+
+    fn begin_lookup(&mut self) {
+        self.seen.resize(self.replicas.len(), 0);
+        self.lookups = self.lookups.wrapping_add(1);
+        if self.lookups == 0 {
+            self.seen.fill(0);
+            self.lookups = 1;
+        }
+    }
+
+    fn collect(&mut self, id: NodeId, bytes: u32, now: Tick, out: &mut Matches) {
+        for credit in self.arena.node(id).credits().iter() {
+            let Some(seen) = self.seen.get_mut(usize::from(credit.slot)) else { continue };
+            if *seen == self.lookups || !self.replicas.believes(credit, now, &self.config) {
+                continue;
+            }
+            *seen = self.lookups;
+            let elapsed = u64::from(now.saturating_sub(credit.at)) * credit::TICK_MS;
+            out.push(Match {
+                replica: self.replicas.id(credit.slot),
+                bytes,
+                count: credit.count() * credit::decay(elapsed, self.config.half_life_ms),
+                teacher: self.teacher_of(credit),
+            });
+        }
+    }
+
+    fn teacher_of(&self, credit: &credit::Credit) -> Teacher {
+        match self.teachers.get(usize::from(credit.teacher)) {
+            Some(&peer) if credit.own < MIN_COUNT => Teacher::Peer(peer),
+            _ => Teacher::Own,
+        }
+    }
+}
+
+/// What of `key` is matched when boundary `index` is the last that is.
+pub(super) fn matched_bytes(key: &PrefixKey, index: usize) -> u32 {
+    let at = boundary::depth(index);
+    let next = boundary::depth(index + 1).min(key.bytes as usize);
+    (at + next.saturating_sub(at) / 2) as u32
+}
