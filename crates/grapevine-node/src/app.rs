@@ -9,6 +9,8 @@
 //! ```
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -16,28 +18,36 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use axum::Router;
 use grapevine_mesh::{MeshError, MeshHandle};
+use http::{HeaderMap, HeaderValue, header};
 use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::actors::replica::ProbeConfig;
 use crate::actors::{replica, tree};
+use crate::admin::access::Access;
 use crate::admin::survey::{Observatory, policy_name};
 use crate::admin::{self, Admin};
+use crate::auth::{Gate, KeysError};
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Secret};
 use crate::mesh::{NodeHost, mesh_config};
 use crate::metrics::scrape::Scrape;
 use crate::metrics::{Metrics, PREFIX};
+use crate::proxy::admission::Admission;
 use crate::proxy::stop::Stop;
 use crate::proxy::{self, Proxy, Wiring};
 use crate::replica::{ReplicaError, ReplicaSet};
 use crate::server::Server;
 use crate::telemetry::Tracer;
+use crate::tls::{Certificate, TlsError};
 
 /// After the drain's end: time for the last error events to reach their clients.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Time between two looks whether sessions are over that no connection tells of.
+const QUIET_CHECK: Duration = Duration::from_millis(50);
 
 /// Longest wait for the farewell to spread.
 const LEAVE_LIMIT: Duration = Duration::from_secs(3);
@@ -87,6 +97,23 @@ pub enum BuildError {
     /// The client for engines cannot be made.
     #[error("cannot set up the HTTP client")]
     Client(#[from] reqwest::Error),
+    /// The authorities trusted for replicas cannot be read.
+    #[error("cannot read GRAPEVINE_ENGINE_CA {path}")]
+    EngineCa {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A key that cannot be sent.
+    #[error("GRAPEVINE_ENGINE_KEY holds characters that no header field may hold")]
+    EngineKey,
+    /// Clients' keys cannot be used.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    /// A certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// Gossip is configured in a way that cannot work.
     #[error("cannot start gossip")]
     Mesh(#[from] MeshError),
@@ -112,13 +139,24 @@ pub struct App {
     stop: Stop,
     tree_task: JoinHandle<()>,
     replica_task: JoinHandle<()>,
+    /// Follow files; end when this is dropped.
+    watchers: JoinSet<()>,
 }
 
 impl App {
     /// Binds, wires and starts everything but the accepting of requests.
     pub async fn build(config: Config, deps: Deps) -> Result<Self, BuildError> {
         let Deps { clock, seed, tracer } = deps;
-        let front = bind(config.listen).await?;
+        let mut watchers = JoinSet::new();
+        let gate = config.client_keys.as_deref().map(Gate::open).transpose()?;
+        if let Some(gate) = gate.clone() {
+            watchers.spawn(gate.watch());
+        }
+        let tls = certificate(&config)?;
+        if let Some(certificate) = tls.clone() {
+            watchers.spawn(certificate.watch());
+        }
+        let front = bind(config.listen).await?.with_tls(tls.as_ref().map(Certificate::acceptor));
         let admin = bind(config.admin_listen).await?;
         let replicas = Arc::new(ArcSwap::from_pointee(ReplicaSet::from_specs(&config.replicas)?));
         let client = engine_client(&config)?;
@@ -136,6 +174,7 @@ impl App {
             client,
             metrics,
             clock,
+            gate,
             stop: stop.clone(),
             draining: Arc::clone(&draining),
             tracer,
@@ -159,7 +198,19 @@ impl App {
             mesh: mesh.clone(),
         });
         registry.register_collector(Box::new(Scrape(Arc::clone(&observatory))));
-        Ok(Self { config, front, admin, registry, observatory, host, mesh, stop, tree_task, replica_task })
+        Ok(Self {
+            config,
+            front,
+            admin,
+            registry,
+            observatory,
+            host,
+            mesh,
+            stop,
+            tree_task,
+            replica_task,
+            watchers,
+        })
     }
 
     /// What is bound.
@@ -182,8 +233,11 @@ impl App {
         let front = tokio::spawn(self.front.run(front, async move {
             let _ = closed.await;
         }));
-        let admin = admin::router(Admin { observatory: Arc::clone(&observatory), registry: self.registry });
+        let access = Access::new(self.config.admin_token.as_ref(), self.admin.addr());
+        let admin = Admin { observatory: Arc::clone(&observatory), registry: self.registry, access };
+        let admin = admin::router(admin);
         let admin = tokio::spawn(self.admin.run(admin, std::future::pending()));
+        let _watchers = self.watchers;
         let mut parts = Parts { front, admin, tree: self.tree_task, replica: self.replica_task };
         let ended = tokio::select! {
             () = shutdown => None,
@@ -198,7 +252,7 @@ impl App {
         self.host.drain();
         sleep(self.config.drain_delay).await;
         let _ = close.send(());
-        drain(&mut parts.front, self.config.drain_timeout, &self.stop).await;
+        drain(&mut parts.front, &observatory.proxy.admission, self.config.drain_timeout, &self.stop).await;
         if timeout(LEAVE_LIMIT, self.mesh.leave()).await.is_err() {
             tracing::warn!("gossip did not end in time");
         }
@@ -248,14 +302,21 @@ impl Drop for Parts {
     }
 }
 
-/// Waits for running requests; after `limit` they are ended, with an error that their API knows.
-async fn drain(front: &mut JoinHandle<()>, limit: Duration, stop: &Stop) {
-    if timeout(limit, &mut *front).await.is_ok() {
+/// Waits for running requests, WebSocket sessions too; after `limit` they are ended, with an error that their
+/// API knows.
+async fn drain(front: &mut JoinHandle<()>, places: &Admission, limit: Duration, stop: &Stop) {
+    let mut quiet = pin!(async {
+        let _ = front.await;
+        while places.inflight() > 0 {
+            sleep(QUIET_CHECK).await;
+        }
+    });
+    if timeout(limit, &mut quiet).await.is_ok() {
         return;
     }
     tracing::warn!("the drain's time is over; ending what still runs");
     stop.stop();
-    let _ = timeout(LAST_WORDS, front).await;
+    let _ = timeout(LAST_WORDS, quiet).await;
 }
 
 async fn bind(addr: SocketAddr) -> Result<Server, BuildError> {
@@ -266,22 +327,46 @@ fn probe_config(config: &Config, client: &reqwest::Client) -> ProbeConfig {
     ProbeConfig { interval: config.health_interval, timeout: config.health_timeout, client: client.clone() }
 }
 
+/// The public listener's certificate, if it is to have one.
+fn certificate(config: &Config) -> Result<Option<Certificate>, TlsError> {
+    match (&config.tls_cert, &config.tls_key) {
+        (Some(cert), Some(key)) => Certificate::open(cert, key).map(Some),
+        _ => Ok(None),
+    }
+}
+
 /// One client for all engines. What reqwest does by default and must not do here: honour proxy
 /// variables, follow redirects, keep idle connections longer than engines do, decode bodies (its
 /// features are off), end an answer by a total timeout.
-fn engine_client(config: &Config) -> Result<reqwest::Client, reqwest::Error> {
+fn engine_client(config: &Config) -> Result<reqwest::Client, BuildError> {
     // Another router of this process may have set it: any will do.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder()
+    let mut builder = reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
         .connect_timeout(config.connect_timeout)
         .pool_idle_timeout(config.pool_idle_timeout)
         .pool_max_idle_per_host(usize::MAX)
-        .tcp_nodelay(true)
-        .http1_only()
-        .build()
+        .tcp_nodelay(true);
+    builder = if config.engine_http2 { builder.http2_prior_knowledge() } else { builder.http1_only() };
+    if let Some(path) = &config.engine_ca {
+        let pem =
+            std::fs::read(path).map_err(|source| BuildError::EngineCa { path: path.clone(), source })?;
+        builder = builder.tls_certs_merge(reqwest::Certificate::from_pem_bundle(&pem)?);
+    }
+    if let Some(key) = &config.engine_key {
+        builder = builder.default_headers(engine_headers(key)?);
+    }
+    Ok(builder.build()?)
+}
+
+/// What every request to an engine carries, probes too.
+fn engine_headers(key: &Secret) -> Result<HeaderMap, BuildError> {
+    let bearer = [b"Bearer ", key.expose()].concat();
+    let mut value = HeaderValue::from_bytes(&bearer).map_err(|_| BuildError::EngineKey)?;
+    value.set_sensitive(true);
+    Ok(HeaderMap::from_iter([(header::AUTHORIZATION, value)]))
 }
 
 #[cfg(test)]

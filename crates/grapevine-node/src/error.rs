@@ -6,7 +6,7 @@ use http::{HeaderValue, StatusCode, header};
 /// Header that tells a router's error from an engine's.
 pub const ERROR_HEADER: &str = "x-grapevine-error";
 
-/// Seconds a client is told to wait: ejections and probes work at this scale.
+/// Seconds a client is told to wait: ejections and probes work at this scale, and rates are per second.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// Whose fault it is.
@@ -44,9 +44,18 @@ pub enum RouterError {
     /// The client went away or broke the framing while it sent the body.
     #[error("the request body ended early")]
     BodyBroken,
-    /// Limits of this router or of every replica are reached.
+    /// Clients need a key here, and this one has none or a wrong one.
+    #[error("a valid API key is needed: send it as `Authorization: Bearer` or `x-api-key`")]
+    Unauthorized,
+    /// The client has sent more requests than its key allows.
+    #[error("the rate limit of this API key is reached; try again later")]
+    RateLimited,
+    /// Limits of this router or of every replica are reached, and nobody may wait.
     #[error("every slot is taken; try again later")]
     Overloaded,
+    /// It waited for a slot as long as `GRAPEVINE_QUEUE_TIMEOUT` says.
+    #[error("no slot became free within GRAPEVINE_QUEUE_TIMEOUT; try again later")]
+    QueueTimeout,
     /// No replica can be reached.
     #[error("no replica can be reached")]
     NoReplica,
@@ -76,12 +85,15 @@ pub struct Facts {
 
 impl RouterError {
     /// All errors, for metrics that must exist before they happen.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::AdminPath,
         Self::BadTarget,
         Self::BodyTooLarge,
         Self::BodyBroken,
+        Self::Unauthorized,
+        Self::RateLimited,
         Self::Overloaded,
+        Self::QueueTimeout,
         Self::NoReplica,
         Self::EngineClosed,
         Self::EngineTimeout,
@@ -96,7 +108,10 @@ impl RouterError {
             Self::BadTarget => (StatusCode::BAD_REQUEST, "bad_target", Client, Retry::Never),
             Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", Client, Retry::Never),
             Self::BodyBroken => (StatusCode::BAD_REQUEST, "body_broken", Client, Retry::Never),
+            Self::Unauthorized => (StatusCode::UNAUTHORIZED, "invalid_api_key", Client, Retry::Never),
+            Self::RateLimited => (StatusCode::TOO_MANY_REQUESTS, "rate_limited", Client, Retry::Never),
             Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", Router, Retry::Never),
+            Self::QueueTimeout => (StatusCode::SERVICE_UNAVAILABLE, "queue_timeout", Router, Retry::Never),
             Self::NoReplica => (StatusCode::SERVICE_UNAVAILABLE, "no_replica", Engine, Retry::OtherReplica),
             Self::EngineClosed => (StatusCode::BAD_GATEWAY, "engine_closed", Engine, Retry::Never),
             Self::EngineTimeout => (StatusCode::GATEWAY_TIMEOUT, "engine_timeout", Engine, Retry::Never),
@@ -113,8 +128,11 @@ impl RouterError {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ERROR_HEADER, HeaderValue::from_static(facts.code));
-        if facts.status == StatusCode::SERVICE_UNAVAILABLE {
+        if matches!(facts.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        if facts.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }
@@ -141,7 +159,9 @@ pub fn error_body(status: StatusCode, code: &str, message: &str, api: Api) -> St
 /// Anthropic's error types, which its SDKs map by.
 fn anthropic_type(status: StatusCode) -> &'static str {
     match status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
         StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
         StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
         StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
         s if s.is_client_error() => "invalid_request_error",
@@ -154,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_distinct_and_503_says_when_to_come_back() {
+    fn codes_are_distinct_and_429_and_503_say_when_to_come_back() {
         let mut codes: Vec<_> = RouterError::ALL.iter().map(|e| e.facts().code).collect();
         codes.sort_unstable();
         codes.dedup();
@@ -162,8 +182,8 @@ mod tests {
         for error in RouterError::ALL {
             let response = error.response(Api::Chat);
             assert_eq!(response.headers()[ERROR_HEADER], error.facts().code);
-            let unavailable = error.facts().status == StatusCode::SERVICE_UNAVAILABLE;
-            assert_eq!(response.headers().contains_key(header::RETRY_AFTER), unavailable);
+            let later = matches!(error.facts().status.as_u16(), 429 | 503);
+            assert_eq!(response.headers().contains_key(header::RETRY_AFTER), later);
         }
     }
 

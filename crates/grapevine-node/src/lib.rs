@@ -6,6 +6,7 @@
 pub mod actors;
 pub mod admin;
 pub mod app;
+pub mod auth;
 pub mod clock;
 pub mod config;
 pub mod error;
@@ -15,5 +16,6 @@ pub mod proxy;
 pub mod replica;
 pub mod server;
 pub mod telemetry;
+pub mod tls;
 
 pub use app::{Addresses, App, BuildError, Deps, RunError};

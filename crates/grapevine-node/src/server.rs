@@ -1,16 +1,21 @@
-//! Serving connections: HTTP/1.0, 1.1 and h2c on one port, and ending them in good order.
+//! Serving connections: HTTP/1.0, 1.1 and HTTP/2 on one port, with or without TLS, and ending them in good
+//! order.
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
 /// How long a connection may be without a complete request head. It also closes idle connections, so
 /// it is longer than what load balancers in front keep theirs (600 s): they must close first.
@@ -20,11 +25,14 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(620);
 /// made.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Limit of a TLS handshake: two round trips and a signature.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// A bound port.
-#[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
     addr: SocketAddr,
+    tls: Option<TlsAcceptor>,
 }
 
 impl Server {
@@ -32,7 +40,12 @@ impl Server {
     pub async fn bind(addr: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(addr).await?;
         let addr = listener.local_addr()?;
-        Ok(Self { listener, addr })
+        Ok(Self { listener, addr, tls: None })
+    }
+
+    /// Speaks TLS, if there is a certificate.
+    pub fn with_tls(self, tls: Option<TlsAcceptor>) -> Self {
+        Self { tls, ..self }
     }
 
     /// What is bound.
@@ -43,10 +56,7 @@ impl Server {
     /// Serves `router` until `close` completes; then accepts no more, lets every connection finish
     /// its request, and returns when the last one has. Dropping it ends all of them.
     pub async fn run(self, router: Router, close: impl Future<Output = ()>) {
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-        builder.http2().timer(TokioTimer::new());
-        let service = TowerToHyperService::new(router);
+        let connector = Arc::new(Connector::new(router, self.tls));
         let graceful = GracefulShutdown::new();
         let mut connections = JoinSet::new();
         let mut close = std::pin::pin!(close);
@@ -54,12 +64,7 @@ impl Server {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => {
-                        let connection = builder.serve_connection(io_of(stream), service.clone());
-                        let connection = graceful.watch(connection.into_owned());
-                        connections.spawn(async move {
-                            // A connection that ends in an error is the client's business.
-                            let _ = connection.await;
-                        });
+                        connections.spawn(Arc::clone(&connector).serve(stream, graceful.watcher()));
                     }
                     Err(error) => pause(&error).await,
                 },
@@ -73,10 +78,38 @@ impl Server {
     }
 }
 
-fn io_of(stream: TcpStream) -> TokioIo<TcpStream> {
-    // Events are small and must not wait for each other.
-    let _ = stream.set_nodelay(true);
-    TokioIo::new(stream)
+/// What every connection is served with.
+struct Connector {
+    builder: auto::Builder<TokioExecutor>,
+    service: TowerToHyperService<Router>,
+    tls: Option<TlsAcceptor>,
+}
+
+impl Connector {
+    fn new(router: Router, tls: Option<TlsAcceptor>) -> Self {
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+        builder.http2().timer(TokioTimer::new());
+        Self { builder, service: TowerToHyperService::new(router), tls }
+    }
+
+    async fn serve(self: Arc<Self>, stream: TcpStream, watcher: Watcher) {
+        // Events are small and must not wait for each other.
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = &self.tls else { return self.speak(stream, watcher).await };
+        match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+            Ok(Ok(stream)) => self.speak(stream, watcher).await,
+            Ok(Err(error)) => tracing::debug!(%error, "no TLS with this client"),
+            Err(_) => tracing::debug!("TLS handshake not done in time"),
+        }
+    }
+
+    async fn speak(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, watcher: Watcher) {
+        let connection =
+            self.builder.serve_connection_with_upgrades(TokioIo::new(stream), self.service.clone());
+        // A connection that ends in an error is the client's business.
+        let _ = watcher.watch(connection.into_owned()).await;
+    }
 }
 
 async fn pause(error: &io::Error) {

@@ -6,6 +6,7 @@
 mod config;
 mod engine;
 mod health;
+mod key;
 mod replay;
 mod runtime;
 mod serve;
@@ -49,6 +50,8 @@ enum Command {
     Replay(grapevine_sim::replay::ReplayArgs),
     /// Ask the router of this environment whether it is ready; exit code 0 or 1, for container checks
     Health,
+    /// Make a key for a client, and its line for the file of keys
+    Key(key::KeyArgs),
     /// Print the version
     Version(version::VersionArgs),
 }
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Engine(args) => engine::run(args),
         Command::Replay(args) => replay::run(&args),
         Command::Health => health::run(),
+        Command::Key(args) => key::run(&args),
         Command::Version(args) => version::run(&args),
     };
     match done {

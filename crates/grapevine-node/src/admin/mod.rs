@@ -1,17 +1,20 @@
 //! The admin listener: probes, metrics, status. Never on the public port.
 
+pub mod access;
 pub mod status;
 pub mod survey;
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Json, Response};
 use axum::{Router, routing::get};
 use prometheus_client::encoding::prometheus_text;
 use prometheus_client::registry::Registry;
 
+use access::Access;
 use status::Status;
 use survey::Observatory;
 
@@ -21,16 +24,29 @@ pub struct Admin {
     pub observatory: Arc<Observatory>,
     /// Every metric.
     pub registry: Registry,
+    /// Who may see them.
+    pub access: Access,
 }
 
 /// The admin listener's routes.
 pub fn router(admin: Admin) -> Router {
+    let admin = Arc::new(admin);
+    let guarded = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/api/v1/status", get(status_of))
+        .route_layer(from_fn_with_state(Arc::clone(&admin), only_who_may));
     Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
-        .route("/api/v1/status", get(status_of))
-        .with_state(Arc::new(admin))
+        .merge(guarded)
+        .with_state(admin)
+}
+
+async fn only_who_may(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    match admin.access.check(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(what_to_do) => (StatusCode::UNAUTHORIZED, what_to_do).into_response(),
+    }
 }
 
 async fn readyz(State(admin): State<Arc<Admin>>) -> Response {

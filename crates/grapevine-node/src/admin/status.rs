@@ -18,6 +18,8 @@ pub struct Status {
     pub tree: TreeStatus,
     /// Requests in this router now.
     pub inflight: usize,
+    /// Requests that wait for a place now.
+    pub waiting: usize,
     /// Requests ended since the start, by outcome.
     pub requests: BTreeMap<String, u64>,
     /// Replicas chosen since the start, by reason.

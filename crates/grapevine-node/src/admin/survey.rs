@@ -61,6 +61,7 @@ impl Observatory {
             replicas: self.replicas.replicas().load().replicas.iter().map(|r| self.replica(r)).collect(),
             tree: self.tree_status(),
             inflight: self.proxy.admission.inflight(),
+            waiting: self.proxy.admission.waiting(),
             requests: metrics.requests().map(|(name, n)| (name.to_owned(), n)).collect(),
             decisions: metrics.decisions().map(|(name, n)| (name.to_owned(), n)).collect(),
             lookups: metrics.lookups.get(),

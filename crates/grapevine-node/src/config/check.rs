@@ -25,6 +25,14 @@ pub(super) fn check(config: &Config, mistakes: &mut Vec<Mistake>) {
         let problem = format!("is set without a current secret: {SECRET}");
         refuse("GRAPEVINE_CLUSTER_SECRET_PREVIOUS", problem);
     }
+    for (set, missing, other) in [
+        (&config.tls_cert, &config.tls_key, "GRAPEVINE_TLS_CERT"),
+        (&config.tls_key, &config.tls_cert, "GRAPEVINE_TLS_KEY"),
+    ] {
+        if set.is_some() && missing.is_none() {
+            refuse(other, "is set alone: set both GRAPEVINE_TLS_CERT and GRAPEVINE_TLS_KEY".to_owned());
+        }
+    }
     let open = !config.gossip_listen.ip().is_loopback();
     if open && config.cluster_secret.is_none() {
         let problem =

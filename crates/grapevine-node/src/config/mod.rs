@@ -21,10 +21,12 @@ mod table;
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use grapevine_route::{Policy, Weights};
 use grapevine_tree::TreeConfig;
+use http::HeaderName;
 
 pub use mistake::{Mistake, Mistakes};
 pub use otel::TracesConfig;
@@ -78,6 +80,32 @@ pub struct Config {
     pub max_inflight: usize,
     /// Most requests in flight of this router on one replica; 0 = no limit.
     pub max_inflight_per_replica: usize,
+    /// Most requests that wait for a place; 0 = none waits.
+    pub queue_limit: usize,
+    /// Longest wait for a place.
+    pub queue_timeout: Duration,
+    /// Request field with the words `high`, `normal` or `low`; `None`: all are equal.
+    pub priority_header: Option<HeaderName>,
+    /// File with the names and hashes of clients' keys; `None`: no key is needed.
+    pub client_keys: Option<PathBuf>,
+    /// Sent to every replica instead of what clients send.
+    pub engine_key: Option<Secret>,
+    /// Opens metrics and status on the admin port.
+    pub admin_token: Option<Secret>,
+    /// Certificate chain of the public listener; `None`: plain HTTP.
+    pub tls_cert: Option<PathBuf>,
+    /// Its key.
+    pub tls_key: Option<PathBuf>,
+    /// Certificates of authorities, trusted for replicas besides the system's.
+    pub engine_ca: Option<PathBuf>,
+    /// HTTP/2 without TLS to replicas.
+    pub engine_http2: bool,
+    /// Retries as a share of requests, at most.
+    pub retry_ratio: f32,
+    /// Time until a replica that came up carries its full share.
+    pub slow_start: Duration,
+    /// Silence after which a stream gets a comment; zero = never.
+    pub stream_keepalive: Duration,
     /// Time between health probes of a replica.
     pub health_interval: Duration,
     /// Limit of one probe.
@@ -127,6 +155,19 @@ impl Default for Config {
             pool_idle_timeout: Duration::from_secs(3),
             max_inflight: 10_000,
             max_inflight_per_replica: 0,
+            queue_limit: 0,
+            queue_timeout: Duration::from_secs(10),
+            priority_header: None,
+            client_keys: None,
+            engine_key: None,
+            admin_token: None,
+            tls_cert: None,
+            tls_key: None,
+            engine_ca: None,
+            engine_http2: false,
+            retry_ratio: 0.2,
+            slow_start: Duration::from_secs(10),
+            stream_keepalive: Duration::ZERO,
             health_interval: Duration::from_secs(10),
             health_timeout: Duration::from_secs(5),
             lookup_timeout: Duration::from_millis(5),

@@ -2,8 +2,11 @@
 //! limits, and writes it so that it reads back.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+
+use http::HeaderName;
 
 /// A type of value in the table of settings.
 pub(super) trait Kind: Send + Sync + 'static {
@@ -263,6 +266,49 @@ impl Kind for Name {
 
     fn show(&self, value: &String) -> String {
         value.clone()
+    }
+}
+
+/// A file, or nothing when empty.
+pub(super) struct OptionalPath;
+
+impl Kind for OptionalPath {
+    type Value = Option<PathBuf>;
+
+    fn name(&self) -> &'static str {
+        "path"
+    }
+
+    fn parse(&self, text: &str) -> Result<Self::Value, String> {
+        Ok((!text.is_empty()).then(|| PathBuf::from(text)))
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        value.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+    }
+}
+
+/// The name of a header field, or nothing when empty.
+pub(super) struct OptionalField;
+
+impl Kind for OptionalField {
+    type Value = Option<HeaderName>;
+
+    fn name(&self) -> &'static str {
+        "header name"
+    }
+
+    fn parse(&self, text: &str) -> Result<Self::Value, String> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        text.parse()
+            .map(Some)
+            .map_err(|_| format!("`{text}` is not the name of a header: write for example `x-priority`"))
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        value.as_ref().map_or_else(|| "none".to_owned(), |name| name.as_str().to_owned())
     }
 }
 

@@ -61,21 +61,39 @@ pub(super) fn row<K: Kind>(
     }
 }
 
-/// A row for a secret.
+/// A row for a secret of our own making.
 pub(super) fn secret(
     name: &'static str,
+    field: fn(&mut Config) -> &mut Option<Secret>,
+    doc: &'static str,
+) -> Setting {
+    hidden(name, MIN_SECRET, field, doc)
+}
+
+/// A row for a secret that somebody else made, however weak.
+pub(super) fn token(
+    name: &'static str,
+    field: fn(&mut Config) -> &mut Option<Secret>,
+    doc: &'static str,
+) -> Setting {
+    hidden(name, 1, field, doc)
+}
+
+fn hidden(
+    name: &'static str,
+    min: usize,
     field: fn(&mut Config) -> &mut Option<Secret>,
     doc: &'static str,
 ) -> Setting {
     Setting {
         name,
         kind: "secret",
-        limits: format!("{MIN_SECRET} to {MAX_SECRET} bytes"),
+        limits: format!("{min} to {MAX_SECRET} bytes"),
         default: "none".to_owned(),
         doc,
         secret: true,
         apply: Box::new(move |config, text| {
-            *field(config) = Some(parse_secret(text)?);
+            *field(config) = Some(parse_secret(text, min)?);
             Ok(())
         }),
         show: Box::new(move |config| {
@@ -86,15 +104,15 @@ pub(super) fn secret(
 }
 
 /// Only the line end that editors and `echo` add to a file is taken away.
-fn parse_secret(text: &str) -> Result<Secret, String> {
+fn parse_secret(text: &str, min: usize) -> Result<Secret, String> {
     let text = text.trim_end_matches(['\r', '\n']);
     match text.len() {
         0 => Err("is empty: unset it, or give a random key such as `openssl rand -hex 32` prints".to_owned()),
-        1..MIN_SECRET => {
-            Err(format!("is too short: at least {MIN_SECRET} bytes, such as `openssl rand -hex 32` prints"))
+        n if n < min => {
+            Err(format!("is too short: at least {min} bytes, such as `openssl rand -hex 32` prints"))
         }
-        MIN_SECRET..=MAX_SECRET => Ok(Secret::new(text.to_owned())),
-        _ => Err(format!("is too long: at most {MAX_SECRET} bytes")),
+        n if n > MAX_SECRET => Err(format!("is too long: at most {MAX_SECRET} bytes")),
+        _ => Ok(Secret::new(text.to_owned())),
     }
 }
 

@@ -9,8 +9,10 @@ use grapevine_route::Policy;
 use super::LogFormat;
 use super::address::{Address, OptionalAddress, Seeds};
 use super::replicas::Replicas;
-use super::scalar::{Choice, Filter, InMillis, Name, Number, SWITCH, size, time};
-use super::setting::{Section, Setting, row, secret};
+use super::scalar::{
+    Choice, Filter, InMillis, Name, Number, OptionalField, OptionalPath, SWITCH, size, time,
+};
+use super::setting::{Section, Setting, row, secret, token};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -34,6 +36,8 @@ pub fn sections() -> &'static [Section] {
             Section { title: "Listeners", settings: listeners() },
             Section { title: "Fleet", settings: fleet() },
             Section { title: "Requests", settings: requests() },
+            Section { title: "Admission", settings: admission() },
+            Section { title: "Keys and TLS", settings: keys() },
             Section { title: "Health", settings: health() },
             Section { title: "Votes and guard", settings: votes() },
             Section { title: "Prefix tree", settings: tree() },
@@ -161,20 +165,6 @@ fn requests() -> Vec<Setting> {
              in memory while a replica is being chosen and reached.",
         ),
         row(
-            "GRAPEVINE_MAX_INFLIGHT",
-            Number { min: 0, max: 1_000_000, of: "requests" },
-            |c| &mut c.max_inflight,
-            "Most requests in flight in this router; above it 503 with Retry-After. 0 = no limit. Each \
-             takes two file descriptors.",
-        ),
-        row(
-            "GRAPEVINE_MAX_INFLIGHT_PER_REPLICA",
-            Number { min: 0, max: 1_000_000, of: "requests" },
-            |c| &mut c.max_inflight_per_replica,
-            "Most requests of this router in flight on one replica; when all are full, 503. 0 = no limit: \
-             engines have queues of their own.",
-        ),
-        row(
             "GRAPEVINE_CONNECT_TIMEOUT",
             time(10 * MS, 5 * MINUTE),
             |c| &mut c.connect_timeout,
@@ -202,10 +192,118 @@ fn requests() -> Vec<Setting> {
              keep-alive (5 s in vLLM, SGLang and llama.cpp), or requests meet closed connections.",
         ),
         row(
+            "GRAPEVINE_STREAM_KEEPALIVE",
+            time(Duration::ZERO, HOUR),
+            |c| &mut c.stream_keepalive,
+            "After this much silence of an engine within an event stream, the client gets a comment line, so that \
+             proxies on the way do not time out during a long prefill. 0s = never.",
+        ),
+        row(
+            "GRAPEVINE_ENGINE_HTTP2",
+            SWITCH,
+            |c| &mut c.engine_http2,
+            "HTTP/2 without TLS to replicas (h2c with prior knowledge), for engines behind a proxy that speaks \
+             it. vLLM, SGLang and llama.cpp do not.",
+        ),
+        row(
             "GRAPEVINE_DEBUG_HEADERS",
             SWITCH,
             |c| &mut c.debug_headers,
             "Adds matched tokens and the reason of the choice to response headers.",
+        ),
+    ]
+}
+
+fn admission() -> Vec<Setting> {
+    vec![
+        row(
+            "GRAPEVINE_MAX_INFLIGHT",
+            Number { min: 0, max: 1_000_000, of: "requests" },
+            |c| &mut c.max_inflight,
+            "Most requests in flight in this router; above it they wait or get 503. 0 = no limit. Each takes \
+             two file descriptors.",
+        ),
+        row(
+            "GRAPEVINE_MAX_INFLIGHT_PER_REPLICA",
+            Number { min: 0, max: 1_000_000, of: "requests" },
+            |c| &mut c.max_inflight_per_replica,
+            "Most requests of this router in flight on one replica; when all are full, they wait or get 503. 0 = no limit: \
+             engines have queues of their own.",
+        ),
+        row(
+            "GRAPEVINE_QUEUE_LIMIT",
+            Number { min: 0, max: 1_000_000, of: "requests" },
+            |c| &mut c.queue_limit,
+            "Most requests that wait for a place when the limits above are reached; further ones get 503 with \
+             Retry-After at once. They wait before their body is read. 0 = none waits.",
+        ),
+        row(
+            "GRAPEVINE_QUEUE_TIMEOUT",
+            time(10 * MS, HOUR),
+            |c| &mut c.queue_timeout,
+            "Longest wait for a place; then 503 with Retry-After.",
+        ),
+        row(
+            "GRAPEVINE_PRIORITY_HEADER",
+            OptionalField,
+            |c| &mut c.priority_header,
+            "Request header by which clients may say `high`, `normal` or `low`: the order of waiting. Set it \
+             only where clients may be trusted with it.",
+        ),
+        row(
+            "GRAPEVINE_RETRY_RATIO",
+            Number { min: 0.0, max: 1.0, of: "of requests" },
+            |c| &mut c.retry_ratio,
+            "Retries on another replica, as a share of requests, besides 10 a second; what is above it gets the \
+             first error, so that a failing fleet is not asked twice. Retried is only what no engine accepted.",
+        ),
+        row(
+            "GRAPEVINE_SLOW_START",
+            time(Duration::ZERO, HOUR),
+            |c| &mut c.slow_start,
+            "Time in which a replica that came up grows to its full share of the load. 0s = at once.",
+        ),
+    ]
+}
+
+fn keys() -> Vec<Setting> {
+    vec![
+        row(
+            "GRAPEVINE_CLIENT_KEYS",
+            OptionalPath,
+            |c| &mut c.client_keys,
+            "File with the names and SHA-256 of the keys that clients must send, one a line, watched; `grapevine \
+             key NAME` makes one. A line may end in `rate=50 burst=100` (requests per second). Clients' keys are \
+             then not passed on. Without it no key is needed.",
+        ),
+        token(
+            "GRAPEVINE_ENGINE_KEY",
+            |c| &mut c.engine_key,
+            "Sent to every replica as `Authorization: Bearer`, in place of what clients send.",
+        ),
+        secret(
+            "GRAPEVINE_ADMIN_TOKEN",
+            |c| &mut c.admin_token,
+            "Opens metrics and status on the admin listener (`Authorization: Bearer`). Off loopback both are \
+             closed without it; probes are always open.",
+        ),
+        row(
+            "GRAPEVINE_TLS_CERT",
+            OptionalPath,
+            |c| &mut c.tls_cert,
+            "Certificate chain (PEM) of the public listener, read again when it changes. Without it plain HTTP.",
+        ),
+        row(
+            "GRAPEVINE_TLS_KEY",
+            OptionalPath,
+            |c| &mut c.tls_key,
+            "Private key (PEM) of GRAPEVINE_TLS_CERT.",
+        ),
+        row(
+            "GRAPEVINE_ENGINE_CA",
+            OptionalPath,
+            |c| &mut c.engine_ca,
+            "Certificates (PEM) of authorities that are trusted for `https` replicas, besides the system's.",
         ),
     ]
 }

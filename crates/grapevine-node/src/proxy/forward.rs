@@ -3,18 +3,24 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use grapevine_tree::ReplicaId;
 use http::{HeaderMap, Method};
 use http_body::Body as _;
 use http_body_util::BodyExt;
+use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
 use super::Proxy;
 use super::failure::{self, PEEK_BYTES, Refusal};
+use super::owner;
 use super::pick::Pick;
 use super::place::Job;
 use crate::error::{Retry, RouterError};
 use crate::replica::Replica;
 use crate::telemetry::{EngineCall, EngineSpan};
+
+/// Replicas that are tried for one request, at most.
+const MAX_ATTEMPTS: usize = 2;
 
 /// Limit to read an error body that is already announced as short.
 const PEEK_LIMIT: Duration = Duration::from_secs(1);
@@ -50,22 +56,36 @@ impl Proxy {
         mut job: Job<'_>,
         outbound: &Outbound<'_>,
     ) -> Result<(Pick, Answer), RouterError> {
-        let first = self.place(&mut job, None)?;
-        let attempt = self.attempt(&job, &first, outbound).await;
-        let may_retry = match &attempt {
+        self.retries.requested();
+        let first = self.place(&mut job, &[])?;
+        let mut refused: SmallVec<[ReplicaId; 4]> = SmallVec::new();
+        let mut pick = first;
+        loop {
+            let attempt = self.attempt(&job, &pick, outbound).await;
+            refused.push(pick.replica.id);
+            if !self.may_try_another(&job, &attempt, refused.len()) {
+                return attempt.result(pick);
+            }
+            // Where there is no other, the client gets what this one said.
+            let Ok(other) = self.place(&mut job, &refused) else { return attempt.result(pick) };
+            drop(attempt);
+            self.metrics.retries.inc();
+            pick = other;
+        }
+    }
+
+    /// One other replica, if nothing was accepted and the budget allows; several for a stored response whose
+    /// owner nobody remembers.
+    fn may_try_another(&self, job: &Job<'_>, attempt: &Attempt, tried: usize) -> bool {
+        if let (Some(_), Attempt::Answered(answer)) = (&job.owner, attempt) {
+            return owner::is_not_known(answer.response.status()) && tried < owner::MOST_ASKED;
+        }
+        let accepted_nothing = match attempt {
             Attempt::Answered(_) => false,
             Attempt::Refused(_) => true,
             Attempt::Failed(error) => error.facts().retry == Retry::OtherReplica,
         };
-        if !may_retry {
-            return attempt.result(first);
-        }
-        // Where there is no other, the client gets what the first one said.
-        let second = self.place(&mut job, Some(first.replica.id));
-        let Ok(second) = second else { return attempt.result(first) };
-        drop((first, attempt));
-        self.metrics.retries.inc();
-        self.attempt(&job, &second, outbound).await.result(second)
+        accepted_nothing && tried < MAX_ATTEMPTS && self.retries.may_retry()
     }
 
     async fn attempt(&self, job: &Job<'_>, pick: &Pick, outbound: &Outbound<'_>) -> Attempt {

@@ -8,6 +8,8 @@
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
+use crate::auth::X_API_KEY;
+
 /// Carries the request's id, from the client or minted here, to the engine and back.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -29,14 +31,18 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
-/// Makes a client's header fields fit for an engine.
-pub(super) fn prepare_request(headers: &mut HeaderMap) {
+/// Makes a client's header fields fit for an engine. Credentials go with them only where they are meant
+/// for it.
+pub(super) fn prepare_request(headers: &mut HeaderMap, keep_credentials: bool) {
     strip_hop_by_hop(headers);
     headers.remove(header::HOST);
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::EXPECT);
     headers.remove(header::TRAILER);
-    if headers.get_all(header::AUTHORIZATION).iter().nth(1).is_some() {
+    if !keep_credentials {
+        headers.remove(header::AUTHORIZATION);
+        headers.remove(X_API_KEY);
+    } else if headers.get_all(header::AUTHORIZATION).iter().nth(1).is_some() {
         // It is a single field: the first line is the one that counts.
         let first = headers.remove(header::AUTHORIZATION);
         headers.extend(first.map(|value| (header::AUTHORIZATION, value)));
@@ -147,7 +153,7 @@ mod tests {
             ("x-my-tenant", "a"),
         ];
         let mut request = map(&hops);
-        prepare_request(&mut request);
+        prepare_request(&mut request, true);
         assert_eq!(names(&request), ["x-my-tenant"]);
         let mut response = map(&hops);
         prepare_response(&mut response, false);
@@ -159,7 +165,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.append("authorization", "Bearer a".parse().unwrap());
         headers.append("authorization", "Bearer b".parse().unwrap());
-        prepare_request(&mut headers);
+        prepare_request(&mut headers, true);
         let lines: Vec<_> = headers.get_all("authorization").iter().collect();
         assert_eq!(lines, ["Bearer a"]);
     }

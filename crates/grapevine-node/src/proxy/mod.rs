@@ -10,6 +10,7 @@
 //! with it whatever the request held: the engine's connection, its load, its place here.
 
 pub mod admin_paths;
+pub mod admission;
 mod body;
 pub mod exchange;
 pub mod failure;
@@ -17,25 +18,31 @@ mod forward;
 mod headers;
 pub mod keying;
 mod linger;
+mod models;
+mod owner;
 mod pick;
 mod place;
 mod relay;
+mod retries;
 mod sse;
 pub mod stop;
+mod upgrade;
 mod usage;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use grapevine_tree::{Api, KeySeed};
+use grapevine_tree::{Api, KeySeed, Millis};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+use hyper::upgrade::OnUpgrade;
 
 use crate::actors::tree::TreeHandle;
+use crate::auth::Gate;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::error::RouterError;
@@ -43,11 +50,14 @@ use crate::metrics::Metrics;
 use crate::metrics::outcome::Outcome;
 use crate::replica::SharedReplicas;
 use crate::telemetry::{ServerRequest, Tracer};
-use exchange::{Admission, Exchange};
+use admission::{Admission, AdmissionLimits};
+use exchange::Exchange;
 use forward::{Answer, Outbound};
 use headers::{REPLICA, REQUEST_ID};
+use models::ModelList;
 use pick::{Pick, Picker};
 use relay::{Held, Limits, Relay, Side};
+use retries::RetryBudget;
 use stop::Stop;
 
 const MATCHED: HeaderName = HeaderName::from_static("x-grapevine-matched-tokens");
@@ -64,6 +74,9 @@ pub struct Proxy {
     pub metrics: Arc<Metrics>,
     /// How many requests are here.
     pub admission: Admission,
+    gate: Option<Gate>,
+    models: ModelList,
+    retries: RetryBudget,
     clock: Clock,
     stop: Stop,
     draining: Arc<AtomicBool>,
@@ -83,6 +96,8 @@ pub struct Wiring {
     pub metrics: Arc<Metrics>,
     /// Time.
     pub clock: Clock,
+    /// Knows clients' keys; without it none is needed.
+    pub gate: Option<Gate>,
     /// Ends what still runs.
     pub stop: Stop,
     /// Clients are asked to come back on another connection, and so to another router.
@@ -97,23 +112,37 @@ struct Settings {
     body_limit: usize,
     first_byte: Duration,
     idle: Duration,
+    /// Silence in an event stream until a comment is sent; none: never.
+    comment_after: Option<Duration>,
     lookup: Duration,
     key_seed: KeySeed,
     debug_headers: bool,
+    /// Clients' credentials are for the engine.
+    keep_credentials: bool,
     router: HeaderValue,
 }
 
 impl Proxy {
     /// The proxy that `config` describes.
     pub fn new(config: &Config, wiring: Wiring) -> Self {
+        let limits = AdmissionLimits {
+            inflight: config.max_inflight,
+            per_replica: config.max_inflight_per_replica,
+            queue: config.queue_limit,
+            patience: config.queue_timeout,
+            priority_header: config.priority_header.clone(),
+        };
+        let admission = Admission::new(limits, Arc::clone(&wiring.replicas));
         Self {
             settings: Settings {
                 body_limit: config.body_limit,
                 first_byte: config.first_byte_timeout,
                 idle: config.idle_timeout,
+                comment_after: Some(config.stream_keepalive).filter(|after| !after.is_zero()),
                 lookup: config.lookup_timeout,
                 key_seed: keying::seed_of(config.cluster_secret.as_ref()),
                 debug_headers: config.debug_headers,
+                keep_credentials: config.client_keys.is_none() && config.engine_key.is_none(),
                 router: HeaderValue::from_str(&config.router_id)
                     .unwrap_or_else(|_| HeaderValue::from_static("unprintable")),
             },
@@ -123,12 +152,16 @@ impl Proxy {
                 weights: config.weights.clone(),
                 bytes_per_token: config.bytes_per_token,
                 max_inflight: config.max_inflight_per_replica,
+                slow_start_ms: config.slow_start.as_millis() as Millis,
                 seed: wiring.seed,
             },
             tree: wiring.tree,
             client: wiring.client,
             metrics: wiring.metrics,
-            admission: Admission::new(config.max_inflight),
+            admission,
+            gate: wiring.gate,
+            models: ModelList::default(),
+            retries: RetryBudget::new(config.retry_ratio),
             clock: wiring.clock,
             stop: wiring.stop,
             draining: wiring.draining,
@@ -144,9 +177,15 @@ impl Proxy {
         api: Api,
         turn: u64,
     ) -> Result<Response, RouterError> {
-        let mut exchange = self.admit(&parts, body, api).inspect_err(|error| {
-            self.metrics.ended(Outcome::of_error(*error));
-        })?;
+        let too_large = body::announces_too_much(body, self.settings.body_limit);
+        let admitted = self.admit(&parts, too_large, api).await;
+        let mut exchange = admitted.inspect_err(|error| self.metrics.ended(Outcome::of_error(*error)))?;
+        if models::concerns(&parts.method, parts.uri.path(), parts.uri.query()) {
+            return self.answer_models(exchange, &parts.headers).await;
+        }
+        if let Some(client) = upgrade::wanted(&mut parts) {
+            return self.answer_socket(exchange, client, parts, turn).await;
+        }
         match self.answer(&exchange, &mut parts, body, api, turn).await {
             Ok((pick, answer)) => Ok(self.respond(exchange, pick, answer, &parts.method, api)),
             Err(error) => {
@@ -156,8 +195,40 @@ impl Proxy {
         }
     }
 
+    async fn answer_models(
+        &self,
+        mut exchange: Exchange,
+        headers: &HeaderMap,
+    ) -> Result<Response, RouterError> {
+        let listed = self.list_models(headers).await.inspect_err(|error| exchange.refuse(*error))?;
+        exchange.span.status(listed.status());
+        exchange.conclude(Outcome::Ok);
+        Ok(listed)
+    }
+
+    async fn answer_socket(
+        &self,
+        mut exchange: Exchange,
+        client: OnUpgrade,
+        mut parts: Parts,
+        turn: u64,
+    ) -> Result<Response, RouterError> {
+        let opened = self.open_socket(&exchange, &mut parts, turn).await;
+        let (pick, answer) = opened.inspect_err(|error| exchange.refuse(*error))?;
+        if answer.response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(upgrade::answer(client, exchange, pick, answer));
+        }
+        Ok(self.respond(exchange, pick, answer, &parts.method, Api::Other))
+    }
+
     /// Everything that can be refused before the body is read.
-    fn admit(self: &Arc<Self>, parts: &Parts, body: &Body, api: Api) -> Result<Exchange, RouterError> {
+    async fn admit(
+        self: &Arc<Self>,
+        parts: &Parts,
+        too_large: bool,
+        api: Api,
+    ) -> Result<Exchange, RouterError> {
+        let began = Instant::now();
         let path = parts.uri.path();
         if !path.starts_with('/') {
             return Err(RouterError::BadTarget);
@@ -165,9 +236,13 @@ impl Proxy {
         if api == Api::Other && admin_paths::denied(&parts.method, path) {
             return Err(RouterError::AdminPath);
         }
-        if body::announces_too_much(body, self.settings.body_limit) {
+        if let Some(gate) = &self.gate {
+            gate.check(&parts.headers)?;
+        }
+        if too_large {
             return Err(RouterError::BodyTooLarge);
         }
+        let place = self.admission.enter(&parts.headers).await?;
         let request = ServerRequest {
             method: &parts.method,
             uri: &parts.uri,
@@ -175,7 +250,7 @@ impl Proxy {
             route: route_of(path),
             headers: &parts.headers,
         };
-        Exchange::begin(self, &request)
+        Ok(Exchange::begin(self, place, &request, began))
     }
 
     async fn answer(
@@ -187,8 +262,11 @@ impl Proxy {
         turn: u64,
     ) -> Result<(Pick, Answer), RouterError> {
         let body = body::read(body, self.settings.body_limit).await?;
-        headers::prepare_request(&mut parts.headers);
-        let job = self.look_up(exchange, &parts.method, api, &body, turn).await;
+        headers::prepare_request(&mut parts.headers, self.settings.keep_credentials);
+        let mut job = self.look_up(exchange, &parts.method, api, &body, turn).await;
+        if let Some(id) = owner::named(api, parts.uri.path(), &body) {
+            job.owner = Some(self.owner_of(&id).await);
+        }
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
         let outbound = Outbound { method: &parts.method, target, headers: &parts.headers, body: &body };
         self.forward(job, &outbound).await
@@ -217,8 +295,11 @@ impl Proxy {
             parts.headers.insert(REASON, HeaderValue::from_static(pick.decision.reason.name()));
             parts.headers.insert(ROUTER, self.settings.router.clone());
         }
-        let limits =
-            Limits { first_event_by: answer.sent_at + self.settings.first_byte, idle: self.settings.idle };
+        let limits = Limits {
+            first_event_by: answer.sent_at + self.settings.first_byte,
+            idle: self.settings.idle,
+            comment_after: self.settings.comment_after,
+        };
         let held = Held { pick, span: answer.span, exchange };
         let relay = Relay::new(body, answer.head, side, limits, api, parts.status, held);
         Response::from_parts(parts, Body::new(relay))

@@ -21,6 +21,8 @@ pub(super) struct Picker {
     pub(super) bytes_per_token: f32,
     /// Most of this router's requests on one replica; 0 = no limit.
     pub(super) max_inflight: usize,
+    /// Time in which a replica that came up grows to its full share.
+    pub(super) slow_start_ms: Millis,
     pub(super) seed: u64,
 }
 
@@ -32,8 +34,10 @@ pub(super) struct Question<'a> {
     pub(super) key: Option<&'a PrefixKey>,
     /// What the tree knows; `None` when it was not asked or did not answer.
     pub(super) matches: Option<&'a Matches>,
-    /// A replica that already refused it.
-    pub(super) except: Option<ReplicaId>,
+    /// The replica that it must go to, if that one can be reached.
+    pub(super) only: Option<ReplicaId>,
+    /// Replicas that already refused it.
+    pub(super) except: &'a [ReplicaId],
 }
 
 /// A replica that has the request, counted there until this is dropped.
@@ -62,7 +66,7 @@ impl Picker {
     pub(super) fn pick(&self, question: &Question<'_>, now: Millis) -> Result<Pick, RouterError> {
         let set = self.replicas.load();
         SCRATCH.with_borrow_mut(|scratch| {
-            self.gather(&set, question.except, now, scratch)?;
+            self.gather(&set, question, now, scratch)?;
             let decision = self.decide(question, scratch).ok_or(RouterError::NoReplica)?;
             let position = scratch.positions.get(decision.index).ok_or(RouterError::NoReplica)?;
             let replica = set.replicas.get(*position).ok_or(RouterError::NoReplica)?;
@@ -72,43 +76,44 @@ impl Picker {
         })
     }
 
-    /// The candidates: those of the best standing that anybody has. So the last replica is never
-    /// ejected, and dead ones enter no statistic.
+    /// The candidates: those of the best standing that anybody has, so the last replica is never ejected and
+    /// dead ones enter no statistic. When fewer than half of the replicas are good, those are too few to carry
+    /// what was meant for all, and it is rather this router that sees badly: then everybody is a candidate who
+    /// is not known to be gone.
     fn gather(
         &self,
         set: &ReplicaSet,
-        except: Option<ReplicaId>,
+        question: &Question<'_>,
         now: Millis,
         scratch: &mut Scratch,
     ) -> Result<(), RouterError> {
         scratch.candidates.clear();
         scratch.positions.clear();
-        let mut best = Standing::NotReady;
-        let mut full = false;
+        if let Some(owner) = question.only.and_then(|only| position_of(set, only, now)) {
+            let replica = set.replicas.get(owner).ok_or(RouterError::NoReplica)?;
+            scratch.candidates.push(candidate(replica, 1.0));
+            scratch.positions.push(owner);
+            return Ok(());
+        }
+        let standings = || set.replicas.iter().map(|replica| replica.health.standing(now));
+        let good = standings().filter(|standing| *standing == Standing::Good).count();
+        let panic = good * 2 < set.replicas.len();
+        let others = |r: &&Arc<Replica>| !question.except.contains(&r.id);
+        let best = set.replicas.iter().filter(others).map(|r| r.health.standing(now)).min();
+        let best = best.filter(|best| *best != Standing::NotReady).ok_or(RouterError::NoReplica)?;
         for (position, replica) in set.replicas.iter().enumerate() {
             let standing = replica.health.standing(now);
-            if standing == Standing::NotReady || standing > best || except == Some(replica.id) {
+            let unsure = panic && standing != Standing::NotReady && !replica.health.is_refused();
+            if question.except.contains(&replica.id) || (standing != best && !unsure) {
                 continue;
-            }
-            if standing < best {
-                best = standing;
-                full = false;
-                scratch.candidates.clear();
-                scratch.positions.clear();
             }
             if self.max_inflight != 0 && replica.load.own_inflight() as usize >= self.max_inflight {
-                full = true;
                 continue;
             }
-            let (weight, load) = (replica.weight, replica.load.view());
-            scratch.candidates.push(Candidate { replica: replica.id, weight, load, kv_use: None });
+            scratch.candidates.push(candidate(replica, replica.health.warmth(now, self.slow_start_ms)));
             scratch.positions.push(position);
         }
-        match scratch.candidates.is_empty() {
-            false => Ok(()),
-            true if full => Err(RouterError::Overloaded),
-            true => Err(RouterError::NoReplica),
-        }
+        if scratch.candidates.is_empty() { Err(RouterError::Overloaded) } else { Ok(()) }
     }
 
     fn decide(&self, question: &Question<'_>, scratch: &mut Scratch) -> Option<Decision> {
@@ -126,6 +131,17 @@ impl Picker {
         let Scratch { candidates, ballot, .. } = scratch;
         decide(self.policy, &self.weights, &request, candidates, ballot, &mut rng)
     }
+}
+
+fn candidate(replica: &Replica, warmth: f32) -> Candidate {
+    let (weight, load) = (replica.weight * warmth, replica.load.view());
+    Candidate { replica: replica.id, weight, load, kv_use: None }
+}
+
+/// Where a replica is in the set, if it can be asked at all.
+fn position_of(set: &ReplicaSet, id: ReplicaId, now: Millis) -> Option<usize> {
+    let reachable = |r: &Arc<Replica>| r.id == id && r.health.standing(now) != Standing::NotReady;
+    set.replicas.iter().position(reachable)
 }
 
 /// The hash at the first boundary past the deepest match, which names the cold part of the prompt;
@@ -155,12 +171,13 @@ mod tests {
             weights: Weights::default(),
             bytes_per_token: 4.0,
             max_inflight: 0,
+            slow_start_ms: 0,
             seed: 7,
         }
     }
 
     fn question(turn: u64) -> Question<'static> {
-        Question { turn, key: None, matches: None, except: None }
+        Question { turn, key: None, matches: None, only: None, except: &[] }
     }
 
     fn names(picker: &Picker, turns: u64) -> Vec<String> {
@@ -189,10 +206,42 @@ mod tests {
     }
 
     #[test]
+    fn a21_when_most_look_bad_everybody_is_tried_who_is_not_known_to_be_gone() {
+        let picker = picker(4, Policy::LeastLoaded);
+        let set = picker.replicas.load_full();
+        for replica in &set.replicas[..2] {
+            replica.health.connect_failed(0, false, 0.5);
+        }
+        assert_eq!(names(&picker, 50), ["r3", "r4"], "half are good");
+        set.replicas[2].health.connect_failed(0, false, 0.5);
+        assert_eq!(names(&picker, 50), ["r1", "r2", "r3", "r4"], "one cannot carry four's load");
+        set.replicas[0].health.connect_failed(0, true, 0.5);
+        assert_eq!(names(&picker, 50), ["r2", "r3", "r4"], "nobody listens there");
+    }
+
+    #[test]
+    fn a_replica_that_came_up_gets_a_growing_share() {
+        let mut picker = picker(2, Policy::LeastLoaded);
+        picker.slow_start_ms = 10_000;
+        let set = picker.replicas.load_full();
+        set.replicas[0].health.connect_failed(0, true, 0.5);
+        set.replicas[0].health.served(50_000);
+        let share = |now| {
+            let held: Vec<_> = (0..100).map(|turn| picker.pick(&question(turn), now).unwrap()).collect();
+            held.iter().filter(|pick| pick.replica.name == "r1").count()
+        };
+        let shares = [share(50_000), share(55_000), share(60_000)];
+        assert!(
+            (5..15).contains(&shares[0]) && (30..42).contains(&shares[1]) && shares[2] == 50,
+            "{shares:?}"
+        );
+    }
+
+    #[test]
     fn a50_a_replica_that_says_it_is_not_ready_gets_nothing() {
         let picker = picker(1, Policy::LeastLoaded);
         for _ in 0..3 {
-            picker.replicas.load().replicas[0].health.probed(Probe::NotReady, false);
+            picker.replicas.load().replicas[0].health.probed(Probe::NotReady, false, 0);
         }
         assert_eq!(picker.pick(&question(0), 0).err(), Some(RouterError::NoReplica));
     }
@@ -201,13 +250,15 @@ mod tests {
     fn a_retry_goes_elsewhere_or_nowhere() {
         let picker = picker(2, Policy::RoundRobin);
         let first = picker.pick(&question(0), 0).unwrap().replica;
-        let again = |turn| Question { except: Some(first.id), ..question(turn) };
+        let refused = [first.id];
+        let again = |turn| Question { except: &refused, ..question(turn) };
         for turn in 0..10 {
             assert_ne!(picker.pick(&again(turn), 0).unwrap().replica.id, first.id);
         }
         let alone = self::picker(1, Policy::RoundRobin);
         let only = alone.pick(&question(0), 0).unwrap().replica;
-        let nowhere = Question { except: Some(only.id), ..question(1) };
+        let refused = [only.id];
+        let nowhere = Question { except: &refused, ..question(1) };
         assert_eq!(alone.pick(&nowhere, 0).err(), Some(RouterError::NoReplica));
     }
 
@@ -239,7 +290,7 @@ mod tests {
         let matches = vec![m];
         assert_eq!(cold_hash(&key, &matches), Some(5));
         assert_eq!(cold_hash(&key, &vec![Match { bytes: 1_024, ..m }]), Some(8));
-        let asked = Question { turn: 1, key: Some(&key), matches: Some(&matches), except: None };
+        let asked = Question { turn: 1, key: Some(&key), matches: Some(&matches), only: None, except: &[] };
         let pick = picker.pick(&asked, 0).unwrap();
         assert_eq!((pick.replica.id, pick.decision.reason), (holder, Reason::Affinity));
         assert_eq!(pick.replica.load.own_queued_tokens(), 128);

@@ -27,6 +27,8 @@ pub(super) struct Job<'a> {
     key: Option<Arc<PrefixKey>>,
     /// What the tree knows of it; `None` when it was not asked or did not answer in time.
     matches: Option<Matches>,
+    /// Present when it names a stored response: the replica that owns it, if anybody remembers.
+    pub(super) owner: Option<Option<ReplicaId>>,
     /// Open until the first pick.
     route: Option<RouteSpan>,
     began: Instant,
@@ -62,12 +64,13 @@ impl Proxy {
 
     /// Picks a replica and tells the tree at once: the next request with this prefix must see it,
     /// long before the engine has answered.
-    pub(super) fn place(&self, job: &mut Job<'_>, except: Option<ReplicaId>) -> Result<Pick, RouterError> {
+    pub(super) fn place(&self, job: &mut Job<'_>, except: &[ReplicaId]) -> Result<Pick, RouterError> {
         let first = job.route.take();
         let is_first = first.is_some();
         let route = first.unwrap_or_else(|| job.exchange.span.route());
+        let only = job.owner.flatten().filter(|owner| !except.contains(owner));
         let question =
-            Question { turn: job.turn, key: job.key.as_deref(), matches: job.matches.as_ref(), except };
+            Question { turn: job.turn, key: job.key.as_deref(), matches: job.matches.as_ref(), only, except };
         let pick = match self.picker.pick(&question, self.clock.now()) {
             Ok(pick) => pick,
             Err(error) => {
@@ -101,7 +104,7 @@ impl Proxy {
 }
 
 impl<'a> Job<'a> {
-    fn new(exchange: &'a Exchange, api: Api, turn: u64) -> Self {
+    pub(super) fn new(exchange: &'a Exchange, api: Api, turn: u64) -> Self {
         Self {
             exchange,
             api,
@@ -110,6 +113,7 @@ impl<'a> Job<'a> {
             turn,
             key: None,
             matches: None,
+            owner: None,
             route: Some(exchange.span.route()),
             began: Instant::now(),
         }

@@ -21,6 +21,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::exchange::Exchange;
+use super::owner::IdWatch;
 use super::pick::Pick;
 use super::sse::Watcher;
 use super::stop::Stopped;
@@ -65,7 +66,12 @@ pub(super) struct Limits {
     pub(super) first_event_by: Instant,
     /// Between two chunks after that.
     pub(super) idle: Duration,
+    /// Silence in an event stream until the client gets a comment; none: never.
+    pub(super) comment_after: Option<Duration>,
 }
+
+/// What keeps a connection awake on which an engine is silent. A client of event streams passes over it.
+const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
 /// See the module.
 pub(super) struct Relay {
@@ -79,6 +85,8 @@ pub(super) struct Relay {
     api: Api,
     status: StatusCode,
     first_byte_seen: bool,
+    /// Present where the answer is a stored response.
+    id_watch: Option<IdWatch>,
     held: Held,
 }
 
@@ -99,9 +107,17 @@ enum Stage {
 /// What a relay waits for besides the engine. Made when the engine first keeps it waiting.
 struct Waits {
     timer: Pin<Box<Sleep>>,
-    /// The timer stands at the limit for the chunk that is awaited.
+    /// The timer stands for the chunk that is awaited.
     armed: bool,
+    /// By when that chunk must be here.
+    deadline: Instant,
     stopped: Stopped,
+}
+
+/// What came while the engine was silent.
+enum Waited {
+    Failed(RelayError),
+    CommentDue,
 }
 
 impl Relay {
@@ -124,6 +140,7 @@ impl Relay {
             api,
             status,
             first_byte_seen: false,
+            id_watch: (api == Api::Responses && status.is_success()).then(IdWatch::default),
             held,
         };
         if relay.head.is_none() && relay.upstream.is_end_stream() {
@@ -133,6 +150,9 @@ impl Relay {
     }
 
     fn on_data(&mut self, data: &Bytes) {
+        if let Some(id) = self.id_watch.as_mut().and_then(|watch| watch.push(data)) {
+            self.held.exchange.proxy.remember_owner(&id, self.held.pick.replica.id);
+        }
         match &mut self.side {
             Side::Blind => self.on_first_byte(),
             Side::Json(tail) => {
@@ -239,25 +259,45 @@ impl Relay {
         Some(Bytes::from(format!("{opening}{}", error.event(self.api))))
     }
 
-    fn poll_waits(&mut self, cx: &mut Context<'_>) -> Poll<RelayError> {
+    fn poll_waits(&mut self, cx: &mut Context<'_>) -> Poll<Waited> {
         let started = !matches!(&self.side, Side::Events(watcher) if !watcher.started);
         let limits = self.limits;
-        let deadline = || if started { Instant::now() + limits.idle } else { limits.first_event_by };
+        let now = Instant::now;
+        let deadline = || if started { now() + limits.idle } else { limits.first_event_by };
+        let in_events = matches!(self.side, Side::Events(_));
+        let comment_at = || limits.comment_after.filter(|_| in_events).map(|after| now() + after);
         let waits = self.waits.get_or_insert_with(|| Waits::new(&self.held.exchange, deadline()));
         if !waits.armed {
-            waits.armed = true;
-            waits.timer.as_mut().reset(deadline());
+            waits.arm(deadline(), comment_at());
         }
-        if waits.timer.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(RelayError::EngineIdle);
+        while waits.timer.as_mut().poll(cx).is_ready() {
+            if now() >= waits.deadline {
+                return Poll::Ready(Waited::Failed(RelayError::EngineIdle));
+            }
+            waits.arm(waits.deadline, comment_at());
+            // Within an event a comment would break it.
+            if matches!(&self.side, Side::Events(watcher) if watcher.between_events() && !watcher.complete) {
+                return Poll::Ready(Waited::CommentDue);
+            }
         }
-        waits.stopped.as_mut().poll(cx).map(|()| RelayError::Drained)
+        waits.stopped.as_mut().poll(cx).map(|()| Waited::Failed(RelayError::Drained))
     }
 }
 
 impl Waits {
     fn new(exchange: &Exchange, deadline: Instant) -> Self {
-        Self { timer: Box::pin(sleep_until(deadline)), armed: false, stopped: exchange.proxy.stop.stopped() }
+        Self {
+            timer: Box::pin(sleep_until(deadline)),
+            armed: false,
+            deadline,
+            stopped: exchange.proxy.stop.stopped(),
+        }
+    }
+
+    fn arm(&mut self, deadline: Instant, comment_at: Option<Instant>) {
+        self.armed = true;
+        self.deadline = deadline;
+        self.timer.as_mut().reset(comment_at.map_or(deadline, |at| at.min(deadline)));
     }
 }
 
@@ -332,10 +372,10 @@ impl Body for Relay {
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(_))) => this.fail(RelayError::EngineCut, cx),
-            Poll::Pending => {
-                let error = ready!(this.poll_waits(cx));
-                this.fail(error, cx)
-            }
+            Poll::Pending => match ready!(this.poll_waits(cx)) {
+                Waited::Failed(error) => this.fail(error, cx),
+                Waited::CommentDue => Poll::Ready(Some(Ok(Frame::data(COMMENT)))),
+            },
         }
     }
 

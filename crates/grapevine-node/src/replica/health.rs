@@ -76,7 +76,12 @@ pub struct Health {
     last_served: AtomicU64,
     refused: AtomicBool,
     restarted: AtomicBool,
+    /// When it came up after it had been down, and one; 0: it was never seen down.
+    up_since: AtomicU64,
 }
+
+/// Share of the load that a replica begins with when it comes up: one that is used at all warms up.
+const FIRST_SHARE: f32 = 0.1;
 
 const VERDICT_UP: u8 = 0;
 const VERDICT_UNREACHABLE: u8 = 1;
@@ -116,8 +121,19 @@ impl Health {
         }
         if self.verdict.load(Relaxed) != VERDICT_UP {
             self.verdict.store(VERDICT_UP, Relaxed);
+            self.up_since.store(now + 1, Relaxed);
         }
-        self.came_back();
+        self.came_back(now);
+    }
+
+    /// The share of its load that it should carry at `now`, growing to 1 in `slow_start_ms` after it came up.
+    pub fn warmth(&self, now: Millis, slow_start_ms: Millis) -> f32 {
+        let Some(since) = self.up_since.load(Relaxed).checked_sub(1) else { return 1.0 };
+        let up_for = now.saturating_sub(since);
+        if up_for >= slow_start_ms {
+            return 1.0;
+        }
+        FIRST_SHARE + (1.0 - FIRST_SHARE) * up_for as f32 / slow_start_ms as f32
     }
 
     /// No connection; `refused` when nobody listens there. `jitter` in 0..1.
@@ -152,12 +168,16 @@ impl Health {
     }
 
     /// Takes in a probe's result. Returns whether the verdict changed.
-    pub fn probed(&self, probe: Probe, served_meanwhile: bool) -> bool {
+    pub fn probed(&self, probe: Probe, served_meanwhile: bool, now: Millis) -> bool {
         let verdict = match probe {
             Probe::Alive => {
                 self.failed_probes.store(0, Relaxed);
-                self.came_back();
-                return self.verdict.swap(VERDICT_UP, Relaxed) != VERDICT_UP;
+                self.came_back(now);
+                let changed = self.verdict.swap(VERDICT_UP, Relaxed) != VERDICT_UP;
+                if changed {
+                    self.up_since.store(now + 1, Relaxed);
+                }
+                return changed;
             }
             // A busy engine may not answer its probe while it serves; a closed port is a fact.
             Probe::Silent | Probe::NotReady if served_meanwhile => return false,
@@ -178,9 +198,10 @@ impl Health {
         self.restarted.load(Relaxed) && self.restarted.swap(false, Relaxed)
     }
 
-    fn came_back(&self) {
+    fn came_back(&self, now: Millis) {
         if self.refused.load(Relaxed) && self.refused.swap(false, Relaxed) {
             self.restarted.store(true, Relaxed);
+            self.up_since.store(now + 1, Relaxed);
         }
     }
 }
@@ -228,12 +249,12 @@ mod tests {
     #[test]
     fn probes_fall_after_three_and_rise_after_one() {
         let health = Health::default();
-        assert!(!health.probed(Probe::NotReady, false));
-        assert!(!health.probed(Probe::NotReady, false));
+        assert!(!health.probed(Probe::NotReady, false, 0));
+        assert!(!health.probed(Probe::NotReady, false, 0));
         assert_eq!(health.standing(0), Standing::Good);
-        assert!(health.probed(Probe::NotReady, false));
+        assert!(health.probed(Probe::NotReady, false, 0));
         assert_eq!(health.standing(0), Standing::NotReady);
-        assert!(health.probed(Probe::Alive, false));
+        assert!(health.probed(Probe::Alive, false, 0));
         assert_eq!(health.standing(0), Standing::Good);
     }
 
@@ -241,7 +262,7 @@ mod tests {
     fn a43_a_slow_probe_does_not_eject_a_replica_that_serves() {
         let health = Health::default();
         for _ in 0..10 {
-            assert!(!health.probed(Probe::Silent, true));
+            assert!(!health.probed(Probe::Silent, true, 0));
         }
         assert_eq!(health.standing(0), Standing::Good);
     }
@@ -254,7 +275,7 @@ mod tests {
         assert!(!health.take_restarted(), "a lost packet is no restart");
         health.connect_failed(2, true, 0.5);
         assert!(!health.take_restarted());
-        health.probed(Probe::Alive, false);
+        health.probed(Probe::Alive, false, 0);
         assert!(health.take_restarted());
         assert!(!health.take_restarted(), "once");
     }

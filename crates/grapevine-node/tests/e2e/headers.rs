@@ -102,7 +102,7 @@ async fn a29_redirects_are_passed_through_and_a30_do_not_leak_the_replica() {
 async fn a_request_id_is_minted_sent_and_returned() {
     let engine = RawEngine::json("200 OK", "{}").await;
     let router = TestRouter::before(&[&engine]).await;
-    let answer = http().get(router.url("/v1/models")).send().await.unwrap();
+    let answer = http().get(router.url("/v1/models/m")).send().await.unwrap();
     let id = answer.headers()["x-request-id"].to_str().unwrap().to_owned();
     assert_eq!(id.len(), 32);
     assert_eq!(engine.seen()[0].values("x-request-id"), [id]);

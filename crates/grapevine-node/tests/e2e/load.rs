@@ -101,3 +101,43 @@ async fn status_and_metrics_show_what_happened() {
     }
     assert_eq!(router.admin_get("/nowhere").await.0, 404);
 }
+
+#[tokio::test]
+async fn a18_who_waits_is_served_when_a_place_is_free_and_its_body_is_read_only_then() {
+    let engine = holding().await;
+    let mut config = config(&[engine.addr]);
+    (config.max_inflight, config.queue_limit) = (1, 1);
+    let router = TestRouter::start(config).await;
+    let held = RawClient::send(router.addr, chat()).await;
+    until("the place is taken", || engine.seen().len() == 1).await;
+    let head =
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: r\r\ncontent-length: 2\r\nexpect: 100-continue\r\n\r\n";
+    let mut waits = RawClient::send(router.addr, head).await;
+    until("it waits", || router.status().waiting == 1).await;
+    let refused = http().post(router.url("/v1/chat/completions")).body("{}").send().await.unwrap();
+    assert_eq!(refused.headers()["x-grapevine-error"], "overloaded", "the queue is full");
+    assert_eq!(waits.text(), "", "not asked for its body");
+    drop(held);
+    waits.read_until("100 Continue").await;
+    waits.write("{}").await;
+    until("it reached the engine", || engine.seen().len() == 2).await;
+    drop(waits);
+    router.quiet().await;
+}
+
+#[tokio::test]
+async fn who_waits_too_long_is_told_so() {
+    let engine = holding().await;
+    let mut config = config(&[engine.addr]);
+    (config.max_inflight, config.queue_limit) = (1, 4);
+    config.queue_timeout = std::time::Duration::from_millis(20);
+    let router = TestRouter::start(config).await;
+    let held = RawClient::send(router.addr, chat()).await;
+    until("the place is taken", || engine.seen().len() == 1).await;
+    let answer = http().post(router.url("/v1/chat/completions")).body("{}").send().await.unwrap();
+    assert_eq!(answer.status(), 503);
+    assert_eq!(answer.headers()["x-grapevine-error"], "queue_timeout");
+    assert_eq!(answer.headers()["retry-after"], "1");
+    drop(held);
+    router.quiet().await;
+}

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests say what should be by panicking")]
 
+mod access;
 mod api;
 mod body;
 mod disconnect;
@@ -11,5 +12,7 @@ mod headers;
 mod health;
 mod load;
 mod retry;
+mod socket;
 mod stream;
 mod support;
+mod tls;

@@ -317,3 +317,26 @@ async fn trailers_are_kept() {
     let mut client = RawClient::send(router.addr, request).await;
     client.read_until("x-sum: 42\r\n").await;
 }
+
+#[tokio::test]
+async fn a8_a_silent_prefill_is_bridged_by_comments_and_never_inside_an_event() {
+    let engine = RawEngine::start(|mut conn| async move {
+        conn.request().await;
+        conn.write(EVENT_STREAM).await;
+        tokio::time::sleep(Duration::from_millis(120)).await;
+        conn.chunk(b"data: half").await;
+        tokio::time::sleep(Duration::from_millis(120)).await;
+        conn.chunk(b" and half\n\ndata: [DONE]\n\n").await;
+        conn.chunk(b"").await;
+        conn.closed().await;
+    })
+    .await;
+    let mut config = config(&[engine.addr]);
+    config.stream_keepalive = Duration::from_millis(20);
+    let router = TestRouter::start(config).await;
+    let answer = http().post(router.url("/v1/chat/completions")).body("{}").send().await.unwrap();
+    let text = answer.text().await.unwrap();
+    assert!(text.starts_with(": keep-alive\n\n"), "{text}");
+    let rest = text.replace(": keep-alive\n\n", "");
+    assert_eq!(rest, "data: half and half\n\ndata: [DONE]\n\n", "the engine's own bytes: {text}");
+}

@@ -288,6 +288,14 @@ impl Conn {
         self.write(&framed).await;
     }
 
+    /// Sends back whatever comes, until the other side closes.
+    pub(crate) async fn echo(mut self) {
+        while !self.buffer.is_empty() || self.fill().await.is_some() {
+            let bytes = std::mem::take(&mut self.buffer);
+            self.write(&bytes).await;
+        }
+    }
+
     /// Waits for the other side to close.
     pub(crate) async fn closed(mut self) {
         while self.fill().await.is_some() {}

@@ -30,7 +30,8 @@ impl PrefixTree {
         let slot = self.replicas.find(replica)?;
         let credit = |id| self.arena.node(id).credits().get(slot);
         let hashes = (0..=u8::MAX).zip(&key.hashes).rev();
-        let mut known = hashes.filter_map(|(index, &hash)| Some((index, self.arena.find(pack(index, hash))?.0)));
+        let mut known =
+            hashes.filter_map(|(index, &hash)| Some((index, self.arena.find(pack(index, hash))?.0)));
         let (index, end) = known.find(|&(_, id)| credit(id).is_some())?;
         let last = credit(end)?;
         let mut above = self.arena.node(end).parent;
@@ -70,7 +71,8 @@ mod tests {
 
     #[test]
     fn says_how_much_when_and_what_came_after() {
-        let mut tree = PrefixTree::new(TreeConfig { default_capacity_tokens: 64_000, ..TreeConfig::default() });
+        let mut tree =
+            PrefixTree::new(TreeConfig { default_capacity_tokens: 64_000, ..TreeConfig::default() });
         let first = key(b'a', 1_024, 4_096);
         assert_eq!(tree.last_use(&first, A, 0), None);
         tree.observe(&first, A, 4_096, 0);
@@ -89,7 +91,8 @@ mod tests {
 
     #[test]
     fn says_so_of_what_is_not_believed_any_more_too() {
-        let mut tree = PrefixTree::new(TreeConfig { default_capacity_tokens: 8_000, ..TreeConfig::default() });
+        let mut tree =
+            PrefixTree::new(TreeConfig { default_capacity_tokens: 8_000, ..TreeConfig::default() });
         let first = key(b'a', 0, 2_048);
         tree.observe(&first, A, 2_048, 0);
         for name in 0..6 {

@@ -146,7 +146,7 @@ impl Book {
         let set = self.replicas.load();
         let Some(replica) = set.get(id) else { return };
         let served_meanwhile = replica.health.last_served().is_some_and(|at| at >= watch.probed_at);
-        if !replica.health.probed(found, served_meanwhile) {
+        if !replica.health.probed(found, served_meanwhile, now) {
             return;
         }
         let standing = replica.health.standing(now);

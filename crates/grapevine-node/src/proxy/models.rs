@@ -1,0 +1,151 @@
+//! `GET /v1/models`: what all replicas serve together.
+//!
+//! Every replica that can be reached is asked; those that do not answer in time are left out, so one that is
+//! down never takes the list away. Where all say the same, the client gets one replica's own bytes.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
+use http::{HeaderMap, HeaderValue, Method, header};
+use serde_json::Value;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+use super::Proxy;
+use crate::error::RouterError;
+use crate::replica::Replica;
+use crate::replica::health::Standing;
+
+/// The path that is answered here.
+pub(super) const PATH: &str = "/v1/models";
+
+/// Longest wait for one replica.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// Age at which a list is asked for again: clients poll it.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// Largest list that is read from a replica, bytes: thousands of adapters.
+const MAX_BYTES: usize = 4 << 20;
+
+/// Replicas asked at the same time.
+const AT_ONCE: usize = 64;
+
+/// The list as it was last made.
+#[derive(Debug, Default)]
+pub(super) struct ModelList {
+    made: Mutex<Option<(Instant, Bytes)>>,
+}
+
+/// Whether a request is answered here.
+pub(super) fn concerns(method: &Method, path: &str, query: Option<&str>) -> bool {
+    *method == Method::GET && path == PATH && query.is_none()
+}
+
+impl Proxy {
+    /// The union of what replicas serve.
+    pub(super) async fn list_models(&self, headers: &HeaderMap) -> Result<Response, RouterError> {
+        // Whoever comes while a list is being made waits for that one.
+        let mut made = self.models.made.lock().await;
+        let fresh = made.as_ref().filter(|(at, _)| at.elapsed() < FRESH).map(|(_, list)| list.clone());
+        let list = match fresh {
+            Some(list) => list,
+            None => {
+                let list = union(&self.ask_all(headers).await).ok_or(RouterError::NoReplica)?;
+                *made = Some((Instant::now(), list.clone()));
+                list
+            }
+        };
+        let mut response = Response::new(Body::from(list));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok(response)
+    }
+
+    async fn ask_all(&self, headers: &HeaderMap) -> Vec<Bytes> {
+        let set = self.picker.replicas.load_full();
+        let now = self.clock.now();
+        let reachable = |r: &&std::sync::Arc<Replica>| r.health.standing(now) <= Standing::Suspect;
+        let some = set.replicas.iter().any(|r| reachable(&r));
+        let asked: Vec<_> = set.replicas.iter().filter(|r| !some || reachable(r)).cloned().collect();
+        let asks = asked.into_iter().map(|replica| async move { self.ask_models(&replica, headers).await });
+        stream::iter(asks).buffered(AT_ONCE).filter_map(std::future::ready).collect().await
+    }
+
+    async fn ask_models(&self, replica: &Replica, headers: &HeaderMap) -> Option<Bytes> {
+        let mut request = self.client.get(format!("{}{PATH}", replica.url));
+        if let Some(key) = headers.get(header::AUTHORIZATION).filter(|_| self.settings.keep_credentials) {
+            request = request.header(header::AUTHORIZATION, key);
+        }
+        let ask = async {
+            let mut response = request.send().await.ok().filter(|r| r.status().is_success())?;
+            let mut body = Vec::new();
+            while let Some(chunk) = response.chunk().await.ok()? {
+                if body.len() + chunk.len() > MAX_BYTES {
+                    tracing::warn!(replica = replica.name, "its list of models is too long to read");
+                    return None;
+                }
+                body.extend_from_slice(&chunk);
+            }
+            Some(Bytes::from(body))
+        };
+        timeout(LIMIT, ask).await.ok().flatten()
+    }
+}
+
+/// All lists as one, each model once, in the order in which it was met. `None` when there is none to read.
+fn union(lists: &[Bytes]) -> Option<Bytes> {
+    let first = lists.first()?;
+    if lists.iter().all(|list| list == first) {
+        return serde_json::from_slice::<Value>(first).is_ok().then(|| first.clone());
+    }
+    let mut ids: Vec<String> = Vec::new();
+    let mut models: Vec<Value> = Vec::new();
+    let mut whole: Option<Value> = None;
+    for list in lists {
+        let Ok(mut list) = serde_json::from_slice::<Value>(list) else { continue };
+        let Some(Value::Array(data)) = list.get_mut("data").map(Value::take) else { continue };
+        for model in data {
+            let Some(id) = model.get("id").and_then(Value::as_str) else { continue };
+            if !ids.iter().any(|known| known == id) {
+                ids.push(id.to_owned());
+                models.push(model);
+            }
+        }
+        whole.get_or_insert(list);
+    }
+    let mut whole = whole?;
+    *whole.get_mut("data")? = Value::Array(models);
+    serde_json::to_vec(&whole).ok().map(Bytes::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(ids: &[&str]) -> Bytes {
+        let models: Vec<Value> =
+            ids.iter().map(|id| serde_json::json!({ "id": id, "object": "model" })).collect();
+        Bytes::from(serde_json::json!({ "object": "list", "data": models }).to_string())
+    }
+
+    fn ids(list: &Bytes) -> Vec<String> {
+        let list: Value = serde_json::from_slice(list).unwrap();
+        let data = list["data"].as_array().unwrap();
+        data.iter().map(|model| model["id"].as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn a41_lists_become_one_and_equal_ones_stay_bytes() {
+        let odd = Bytes::from_static(b"{ \"object\":\"list\" , \"data\":[{\"id\":\"m\"}] }");
+        assert_eq!(union(&[odd.clone(), odd.clone()]).unwrap(), odd);
+        let merged =
+            union(&[list(&["a", "b"]), Bytes::from_static(b"<html>"), list(&["b", "c"])]).unwrap();
+        assert_eq!(ids(&merged), ["a", "b", "c"]);
+        assert_eq!(union(&[]), None);
+        assert_eq!(union(&[Bytes::from_static(b"no")]), None);
+        assert_eq!(union(&[Bytes::from_static(b"no"), Bytes::from_static(b"[]")]), None);
+    }
+}
