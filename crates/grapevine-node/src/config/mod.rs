@@ -72,6 +72,8 @@ pub struct Config {
     pub connect_timeout: Duration,
     /// Limit from a sent request to the first byte of the answer's headers.
     pub first_byte_timeout: Duration,
+    /// The same up to the first event of a stream that the client asked for.
+    pub stream_first_byte_timeout: Duration,
     /// Limit between two chunks of an answer.
     pub idle_timeout: Duration,
     /// Idle connections to replicas are closed after this; below the engines' own 5 s.
@@ -151,6 +153,7 @@ impl Default for Config {
             body_limit: 64 << 20,
             connect_timeout: Duration::from_secs(5),
             first_byte_timeout: Duration::from_secs(30 * 60),
+            stream_first_byte_timeout: Duration::from_secs(10 * 60),
             idle_timeout: Duration::from_secs(300),
             pool_idle_timeout: Duration::from_secs(3),
             max_inflight: 10_000,

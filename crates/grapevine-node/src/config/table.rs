@@ -178,6 +178,13 @@ fn requests() -> Vec<Setting> {
              the whole generation, so it is generous; a hung replica is found by its health check instead.",
         ),
         row(
+            "GRAPEVINE_STREAM_FIRST_BYTE_TIMEOUT",
+            time(SECOND, 24 * HOUR),
+            |c| &mut c.stream_first_byte_timeout,
+            "The same for a request with `stream: true`, up to the first event: queue and prefill only. Known \
+             where the prompt is read, which is with the policy `affinity`.",
+        ),
+        row(
             "GRAPEVINE_IDLE_TIMEOUT",
             time(SECOND, 24 * HOUR),
             |c| &mut c.idle_timeout,

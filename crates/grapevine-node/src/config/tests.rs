@@ -66,6 +66,7 @@ fn every_setting_sets_one_field_of_its_own() {
         ("GRAPEVINE_BODY_LIMIT", "1KiB"),
         ("GRAPEVINE_CONNECT_TIMEOUT", "10ms"),
         ("GRAPEVINE_FIRST_BYTE_TIMEOUT", "24h"),
+        ("GRAPEVINE_STREAM_FIRST_BYTE_TIMEOUT", "1min"),
         ("GRAPEVINE_IDLE_TIMEOUT", "1s"),
         ("GRAPEVINE_POOL_IDLE_TIMEOUT", "100ms"),
         ("GRAPEVINE_STREAM_KEEPALIVE", "15s"),

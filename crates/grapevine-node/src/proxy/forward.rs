@@ -40,6 +40,8 @@ pub(super) struct Answer {
     /// What was already read of the body.
     pub(super) head: Option<Bytes>,
     pub(super) sent_at: Instant,
+    /// By how long after that its first byte must be here.
+    pub(super) patience: Duration,
     pub(super) span: EngineSpan,
 }
 
@@ -99,10 +101,11 @@ impl Proxy {
             replica: &replica.name,
             url: &replica.url,
         });
-        let attempt = match self.send(replica, outbound, &span).await {
+        let patience = if job.stream { self.settings.stream_first_byte } else { self.settings.first_byte };
+        let attempt = match self.send(replica, outbound, patience, &span).await {
             Ok(response) => {
                 span.status(response.status());
-                self.judge(replica, Answer { response, head: None, sent_at, span }).await
+                self.judge(replica, Answer { response, head: None, sent_at, patience, span }).await
             }
             Err(error) => {
                 span.fail(error.facts().code);
@@ -120,11 +123,12 @@ impl Proxy {
         &self,
         replica: &Replica,
         outbound: &Outbound<'_>,
+        patience: Duration,
         span: &EngineSpan,
     ) -> Result<http::Response<reqwest::Body>, RouterError> {
         let mut request = outbound.to(replica);
         span.inject(request.headers_mut());
-        let sent = timeout(self.settings.first_byte, self.client.execute(request));
+        let sent = timeout(patience, self.client.execute(request));
         let sent = tokio::select! {
             biased;
             sent = sent => sent,

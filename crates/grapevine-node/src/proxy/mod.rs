@@ -111,6 +111,7 @@ pub struct Wiring {
 struct Settings {
     body_limit: usize,
     first_byte: Duration,
+    stream_first_byte: Duration,
     idle: Duration,
     /// Silence in an event stream until a comment is sent; none: never.
     comment_after: Option<Duration>,
@@ -137,6 +138,7 @@ impl Proxy {
             settings: Settings {
                 body_limit: config.body_limit,
                 first_byte: config.first_byte_timeout,
+                stream_first_byte: config.stream_first_byte_timeout,
                 idle: config.idle_timeout,
                 comment_after: Some(config.stream_keepalive).filter(|after| !after.is_zero()),
                 lookup: config.lookup_timeout,
@@ -296,7 +298,7 @@ impl Proxy {
             parts.headers.insert(ROUTER, self.settings.router.clone());
         }
         let limits = Limits {
-            first_event_by: answer.sent_at + self.settings.first_byte,
+            first_event_by: answer.sent_at + answer.patience,
             idle: self.settings.idle,
             comment_after: self.settings.comment_after,
         };

@@ -63,7 +63,7 @@ async fn a_client_that_leaves_while_it_uploads_ends_quietly() {
 }
 
 #[tokio::test]
-async fn a74_a79_a80_whatever_it_is_it_is_forwarded_untouched() {
+async fn a74_a79_a80_a81_whatever_it_is_it_is_forwarded_untouched() {
     let engine = RawEngine::json("200 OK", "{}").await;
     let router = TestRouter::before(&[&engine]).await;
     let bodies: [&[u8]; 9] = [

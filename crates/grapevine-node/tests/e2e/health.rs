@@ -94,3 +94,23 @@ async fn a87_a_restarted_engine_is_not_believed_to_hold_anything() {
     until("its restart was noticed", || router.status().replicas[0].epoch == 1).await;
     assert_eq!(matched().await.as_deref(), Some("0"));
 }
+
+#[tokio::test]
+async fn a42_a_health_path_behind_a_key_does_not_make_a_replica_down() {
+    let engine = RawEngine::start(|mut conn| async move {
+        loop {
+            let Some(head) = conn.head().await else { return };
+            let status = if head.starts_with("GET /health") { "401 Unauthorized" } else { "200 OK" };
+            conn.write(&json_response(status, "{}")).await;
+        }
+    })
+    .await;
+    let mut config = config(&[engine.addr]);
+    config.health_interval = Duration::from_millis(20);
+    let router = TestRouter::start(config).await;
+    until("it was probed a few times", || engine.connections() >= 1).await;
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        assert_eq!(router.status().replicas[0].health, "up");
+    }
+}

@@ -163,3 +163,50 @@ async fn a_first_byte_that_does_not_come_ends_in_504() {
     assert_eq!(answer.headers()["x-grapevine-error"], "engine_timeout");
     until("the engine's connection is closed", || engine.closed() == 1).await;
 }
+
+#[tokio::test]
+async fn a40_streams_have_a_first_byte_limit_of_their_own() {
+    let engine = RawEngine::start(|mut conn| async move {
+        while let Some(seen) = conn.request().await {
+            if String::from_utf8_lossy(&seen.body).contains("\"stream\":true") {
+                return conn.closed().await;
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            conn.write(&json_response("200 OK", "{}")).await;
+        }
+    })
+    .await;
+    let mut config = config(&[engine.addr]);
+    config.stream_first_byte_timeout = Duration::from_millis(100);
+    let router = TestRouter::start(config).await;
+    let ask = |stream: bool| {
+        let body = format!("{{\"model\":\"m\",\"stream\":{stream},\"prompt\":\"hi\"}}");
+        http().post(router.url("/v1/completions")).body(body).send()
+    };
+    assert_eq!(ask(true).await.unwrap().status(), 504);
+    assert_eq!(ask(false).await.unwrap().status(), 200, "a whole answer may take longer");
+}
+
+#[tokio::test]
+async fn a20_a_hung_replica_hurts_nobody_else() {
+    let hung = RawEngine::start(|mut conn| async move {
+        conn.head().await;
+        conn.closed().await;
+    })
+    .await;
+    let (one, two) = (RawEngine::json("200 OK", "{}").await, RawEngine::json("200 OK", "{}").await);
+    let mut config = config(&[hung.addr, one.addr, two.addr]);
+    config.policy = grapevine_route::Policy::RoundRobin;
+    config.first_byte_timeout = Duration::from_millis(500);
+    let router = TestRouter::start(config).await;
+    let asks = (0..60).map(|_| http().post(router.url("/v1/completions")).body("{}").send());
+    let answers = futures_util::future::join_all(asks).await;
+    let statuses: Vec<u16> = answers.iter().map(|a| a.as_ref().unwrap().status().as_u16()).collect();
+    let (good, late) = (statuses.iter().filter(|s| **s == 200), statuses.iter().filter(|s| **s == 504));
+    assert_eq!((good.count(), late.count()), (40, 20), "only those that hang there wait: {statuses:?}");
+    for _ in 0..6 {
+        let answer = http().post(router.url("/v1/completions")).body("{}").send().await.unwrap();
+        assert_eq!(answer.status(), 200, "ejected for a while");
+    }
+    router.quiet().await;
+}

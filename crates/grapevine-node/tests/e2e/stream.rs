@@ -47,7 +47,7 @@ async fn a1_bytes_out_are_bytes_in_when_every_byte_is_a_chunk() {
 }
 
 #[tokio::test]
-async fn a2_each_event_arrives_before_the_next_is_made() {
+async fn a2_a9_each_event_arrives_before_the_next_is_made_long_after_the_headers() {
     let next = Arc::new(Semaphore::new(0));
     let gate = Arc::clone(&next);
     let engine = RawEngine::start(move |mut conn| {
@@ -246,7 +246,7 @@ async fn a44_headers_and_comments_are_not_a_first_event() {
     })
     .await;
     let mut config = config(&[engine.addr]);
-    config.first_byte_timeout = Duration::from_millis(300);
+    config.stream_first_byte_timeout = Duration::from_millis(300);
     let router = TestRouter::start(config).await;
     let mut client = RawClient::send(router.addr, chat_stream()).await;
     client.read_until(": keep-alive").await;
@@ -256,7 +256,7 @@ async fn a44_headers_and_comments_are_not_a_first_event() {
 }
 
 #[tokio::test]
-async fn a39_the_idle_limit_is_no_total_limit() {
+async fn a38_a39_no_limit_is_a_total_limit() {
     let engine = RawEngine::start(|mut conn| async move {
         conn.request().await;
         conn.write(EVENT_STREAM).await;
