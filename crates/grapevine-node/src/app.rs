@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::actors::replica::ProbeConfig;
+use crate::actors::replica::{Intervals, ProbeConfig};
 use crate::actors::{replica, tree};
 use crate::admin::survey::{Observatory, policy_name};
 use crate::admin::{self, Admin};
@@ -263,7 +263,8 @@ async fn bind(addr: SocketAddr) -> Result<Server, BuildError> {
 }
 
 fn probe_config(config: &Config, client: &reqwest::Client) -> ProbeConfig {
-    ProbeConfig { interval: config.health_interval, timeout: config.health_timeout, client: client.clone() }
+    let intervals = Intervals { probe: config.health_interval, metrics: config.metrics_interval };
+    ProbeConfig { intervals, timeout: config.health_timeout, client: client.clone() }
 }
 
 /// One client for all engines. What reqwest does by default and must not do here: honour proxy

@@ -8,6 +8,7 @@ pub mod admin;
 pub mod app;
 pub mod clock;
 pub mod config;
+pub mod engine;
 pub mod error;
 pub mod mesh;
 pub mod metrics;

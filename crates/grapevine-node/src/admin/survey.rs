@@ -9,7 +9,8 @@ use grapevine_mesh::{MeshHandle, MeshStatus};
 use grapevine_route::Policy;
 
 use super::status::{
-    GossipStatus, MailboxStatus, PeerStatus, ReplicaStatus, RouterStatus, Status, TokenStatus, TreeStatus,
+    EngineStatus, GossipStatus, MailboxStatus, PeerStatus, ReplicaStatus, RouterStatus, Status, TokenStatus,
+    TreeStatus,
 };
 use crate::actors::mailbox::MailboxView;
 use crate::actors::replica::ReplicaHandle;
@@ -111,6 +112,22 @@ impl Observatory {
                 reported_prompt: counters.reported_prompt_tokens.load(Relaxed),
                 reported_cached: counters.reported_cached_tokens.load(Relaxed),
             },
+            engine: self.engine(replica),
+        }
+    }
+
+    fn engine(&self, replica: &Replica) -> EngineStatus {
+        let vitals = replica.engine.load();
+        let reading = vitals.as_ref().map(|v| v.reading).unwrap_or_default();
+        EngineStatus {
+            kind: reading.kind.name().to_owned(),
+            age_ms: vitals.as_ref().map(|v| self.clock.now().saturating_sub(v.at)),
+            waiting: reading.waiting,
+            running: reading.running,
+            kv_use: reading.kv_use,
+            cache_tokens: reading.cache_tokens,
+            prefix_queries: reading.prefix_queries,
+            prefix_hits: reading.prefix_hits,
         }
     }
 

@@ -82,6 +82,8 @@ pub struct Config {
     pub health_interval: Duration,
     /// Limit of one probe.
     pub health_timeout: Duration,
+    /// Time between two looks at a replica's metrics; zero = never.
+    pub metrics_interval: Duration,
     /// How long a request waits for the tree before it is routed by load alone.
     pub lookup_timeout: Duration,
     /// Gossip tick.
@@ -129,6 +131,7 @@ impl Default for Config {
             max_inflight_per_replica: 0,
             health_interval: Duration::from_secs(10),
             health_timeout: Duration::from_secs(5),
+            metrics_interval: Duration::from_secs(5),
             lookup_timeout: Duration::from_millis(5),
             gossip_interval: Duration::from_millis(250),
             drain_delay: Duration::from_secs(5),

@@ -224,6 +224,13 @@ fn health() -> Vec<Setting> {
             |c| &mut c.health_timeout,
             "Limit of one probe. SGLang's generates a token, so a busy one takes seconds to answer.",
         ),
+        row(
+            "GRAPEVINE_METRICS_INTERVAL",
+            time(Duration::ZERO, HOUR),
+            |c| &mut c.metrics_interval,
+            "Time between two looks at the metrics of a replica's engine, which tell the size of its cache, \
+             that it restarted, and how full it is. 0s = never. An engine without metrics is asked rarely.",
+        ),
     ]
 }
 

@@ -73,6 +73,7 @@ fn every_setting_sets_one_field_of_its_own() {
         ("GRAPEVINE_DEBUG_HEADERS", "true"),
         ("GRAPEVINE_HEALTH_INTERVAL", "1h"),
         ("GRAPEVINE_HEALTH_TIMEOUT", "10min"),
+        ("GRAPEVINE_METRICS_INTERVAL", "0s"),
         ("GRAPEVINE_WEIGHT_PREFIX", "0"),
         ("GRAPEVINE_WEIGHT_QUEUE", "2.5"),
         ("GRAPEVINE_WEIGHT_INFLIGHT", "10000"),

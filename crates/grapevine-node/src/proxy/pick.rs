@@ -100,8 +100,12 @@ impl Picker {
                 full = true;
                 continue;
             }
-            let (weight, load) = (replica.weight, replica.load.view());
-            scratch.candidates.push(Candidate { replica: replica.id, weight, load, kv_use: None });
+            scratch.candidates.push(Candidate {
+                replica: replica.id,
+                weight: replica.weight,
+                load: replica.load.view(),
+                kv_use: replica.kv_use(now),
+            });
             scratch.positions.push(position);
         }
         match scratch.candidates.is_empty() {

@@ -10,6 +10,7 @@ mod fleet;
 mod headers;
 mod health;
 mod load;
+mod metrics;
 mod retry;
 mod stream;
 mod support;

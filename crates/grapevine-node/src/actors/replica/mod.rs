@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! mesh host -- tell report --> +--------------+ --> ReplicaSet snapshot (request actors read it)
-//! probes ----- results ------> | ReplicaActor | --> must forget, tell peer_tokens (tree actor)
+//! probes ----- results ------> | ReplicaActor | --> must forget, must set_capacity,
+//! looks at metrics -- results> |              |     tell peer_tokens (tree actor)
 //! tick ----------------------> +--------------+
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! turns them into verdicts, epochs and decay a few times a second.
 
 mod book;
+mod looks;
 mod peers;
 mod probe;
 
@@ -26,6 +28,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::mailbox::{Gauges, Mailbox, MailboxView};
 use super::tree::TreeHandle;
 use crate::clock::Clock;
+use crate::engine::{Reading, ScrapeError, scrape};
 use crate::replica::SharedReplicas;
 use crate::replica::health::Probe;
 use book::{Book, Effects};
@@ -39,15 +42,24 @@ const BURST: usize = 64;
 /// Time between two refreshes. Peers' load is worth having only while it is at most 0.25 s old.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How replicas are probed.
+/// How replicas are probed and looked at.
 #[derive(Clone, Debug)]
 pub struct ProbeConfig {
-    /// Time between two probes of a healthy replica.
-    pub interval: Duration,
+    /// When.
+    pub intervals: Intervals,
     /// Limit of one probe.
     pub timeout: Duration,
     /// Asks the replicas.
     pub client: reqwest::Client,
+}
+
+/// Times between two questions to a replica.
+#[derive(Clone, Copy, Debug)]
+pub struct Intervals {
+    /// Between two probes of a healthy one.
+    pub probe: Duration,
+    /// Between two looks at its metrics; zero = never.
+    pub metrics: Duration,
 }
 
 /// Speaks to the replica actor.
@@ -95,6 +107,7 @@ enum Msg {
 struct ReplicaActor {
     book: Book,
     probes: JoinSet<(ReplicaId, Probe)>,
+    looks: JoinSet<(ReplicaId, Result<Reading, ScrapeError>)>,
     config: ProbeConfig,
     tree: TreeHandle,
     clock: Clock,
@@ -110,8 +123,9 @@ pub fn spawn(
     seed: u64,
 ) -> (ReplicaHandle, JoinHandle<()>) {
     let (mailbox, inbox, gauges) = Mailbox::new(MAILBOX);
-    let book = Book::new(Arc::clone(&replicas), config.interval, seed);
-    let actor = ReplicaActor { book, probes: JoinSet::new(), config, tree, clock, gauges };
+    let book = Book::new(Arc::clone(&replicas), config.intervals, seed);
+    let (probes, looks) = (JoinSet::new(), JoinSet::new());
+    let actor = ReplicaActor { book, probes, looks, config, tree, clock, gauges };
     (ReplicaHandle { mailbox, replicas }, tokio::spawn(actor.run(inbox)))
 }
 
@@ -129,6 +143,11 @@ impl ReplicaActor {
                 Some(Ok((id, found))) = self.probes.join_next() => {
                     self.book.probed(id, found, self.clock.now());
                     Effects::default()
+                }
+                Some(Ok((id, found))) = self.looks.join_next() => {
+                    let mut effects = Effects::default();
+                    self.book.looked(id, found, self.clock.now(), &mut effects);
+                    effects
                 }
                 _ = tick.tick() => self.on_tick(),
             };
@@ -153,6 +172,10 @@ impl ReplicaActor {
         for replica in self.book.due_probes(now) {
             self.probes.spawn(probe::probe(self.config.client.clone(), replica, self.config.timeout));
         }
+        for replica in self.book.due_looks(now) {
+            let client = self.config.client.clone();
+            self.looks.spawn(async move { (replica.id, scrape(&client, &replica.url).await) });
+        }
         let mut effects = Effects::default();
         self.book.tick(now, &mut effects);
         self.gauges.progress(now, 0, began.elapsed());
@@ -163,6 +186,9 @@ impl ReplicaActor {
     async fn carry_out(&self, effects: Effects) {
         for replica in effects.forget {
             self.tree.forget(replica).await;
+        }
+        for (replica, tokens) in effects.capacity {
+            self.tree.set_capacity(replica, tokens).await;
         }
         if !effects.growth.is_empty() {
             self.tree.peer_tokens(effects.growth);
