@@ -109,7 +109,7 @@ impl PrefixTree {
 }
 
 /// What of `key` is matched when boundary `index` is the last that is.
-pub(super) fn matched_bytes(key: &PrefixKey, index: usize) -> u32 {
+fn matched_bytes(key: &PrefixKey, index: usize) -> u32 {
     let at = boundary::depth(index);
     let next = boundary::depth(index + 1).min(key.bytes as usize);
     (at + next.saturating_sub(at) / 2) as u32
