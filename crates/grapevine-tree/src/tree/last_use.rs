@@ -1,7 +1,7 @@
 //! How a replica last used a prompt's prefix: what an answer's report of cached tokens is held against.
 
 use super::PrefixTree;
-use super::arena::{NONE, index_of, pack};
+use super::arena::{NONE, pack};
 use super::credit::{TICK_MS, tick};
 use crate::boundary;
 use crate::id::{Millis, ReplicaId};
@@ -39,7 +39,7 @@ impl PrefixTree {
         }
         let tail_from = match above {
             NONE => 0,
-            above => boundary::depth(usize::from(index_of(self.arena.node(above).end()))),
+            above => boundary::depth(usize::from(self.arena.node(above).last())),
         };
         let tokens = |bytes: u64| (bytes as f64 / f64::from(self.config.bytes_per_token)) as u64;
         let matched = boundary::depth(usize::from(index)) as u64;

@@ -63,15 +63,15 @@ impl PrefixTree {
     fn above(&self, (id, at): (NodeId, usize), index: usize) -> Option<((NodeId, usize), bool)> {
         let node = self.arena.node(id);
         if let Some(before) = at.checked_sub(1) {
-            let known = node.label.get(before).is_some_and(|&m| usize::from(index_of(m)) == index);
+            let known = self.arena.label(id).get(before).is_some_and(|&m| usize::from(index_of(m)) == index);
             return known.then_some(((id, before), true));
         }
         if node.parent == NONE {
             return None;
         }
         let parent = self.arena.node(node.parent);
-        let known = usize::from(index_of(parent.end())) == index;
-        known.then(|| ((node.parent, parent.label.len() - 1), false))
+        let known = usize::from(parent.last()) == index;
+        known.then(|| ((node.parent, parent.len() - 1), false))
     }
 
     fn begin_lookup(&mut self) {

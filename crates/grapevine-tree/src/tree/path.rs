@@ -21,11 +21,11 @@ pub(super) fn close(
     for &mark in path {
         out.push(mark);
         let Some((mut id, at)) = arena.find(mark) else { continue };
-        out.extend(arena.node(id).label.iter().take(at));
+        out.extend(arena.label(id).iter().take(at));
         while let parent = arena.node(id).parent
             && parent != NONE
         {
-            out.extend(&arena.node(parent).label);
+            out.extend(arena.label(parent));
             id = parent;
         }
     }
@@ -94,7 +94,7 @@ impl Walk<'_> {
 
     /// Makes the current node end here. True if it had to be split.
     fn leave(&mut self) -> bool {
-        if self.node == NONE || self.at + 1 == self.arena.node(self.node).label.len() {
+        if self.node == NONE || self.at + 1 == self.arena.node(self.node).len() {
             return false;
         }
         self.node = self.arena.split(self.node, self.at + 1);
@@ -111,6 +111,6 @@ impl Walk<'_> {
         if rest.is_empty() {
             return (self.node != NONE).then_some(self.node);
         }
-        Some(self.arena.add_leaf(self.node, rest.to_vec()))
+        Some(self.arena.add_leaf(self.node, rest))
     }
 }
