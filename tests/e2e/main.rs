@@ -5,4 +5,5 @@
 mod fleet;
 mod hit_rate;
 mod lifecycle;
+mod lost_cache;
 mod process;

@@ -128,10 +128,9 @@ impl App {
 
         let (tree, tree_task) = tree::spawn(config.tree.clone(), clock);
         let probes = probe_config(&config, &client);
-        let (replica_handle, replica_task) =
-            replica::spawn(Arc::clone(&replicas), probes, tree.clone(), clock, seed);
+        let (replica_handle, replica_task) = replica::spawn(replicas, probes, tree.clone(), clock, seed);
         let wiring = Wiring {
-            replicas,
+            replicas: replica_handle.clone(),
             tree: tree.clone(),
             client,
             metrics,
@@ -264,7 +263,12 @@ async fn bind(addr: SocketAddr) -> Result<Server, BuildError> {
 
 fn probe_config(config: &Config, client: &reqwest::Client) -> ProbeConfig {
     let intervals = Intervals { probe: config.health_interval, metrics: config.metrics_interval };
-    ProbeConfig { intervals, timeout: config.health_timeout, client: client.clone() }
+    ProbeConfig {
+        intervals,
+        timeout: config.health_timeout,
+        client: client.clone(),
+        assumed_capacity: config.tree.default_capacity_tokens,
+    }
 }
 
 /// One client for all engines. What reqwest does by default and must not do here: honour proxy

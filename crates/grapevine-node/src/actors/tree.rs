@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use grapevine_tree::{
-    DeltaEntry, Matches, Millis, PrefixKey, PrefixTree, ReplicaId, RouterId, TreeConfig, TreeStats,
+    DeltaEntry, LastUse, Matches, Millis, PrefixKey, PrefixTree, ReplicaId, RouterId, TreeConfig, TreeStats,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -60,9 +60,18 @@ impl TreeHandle {
         timeout(limit, answer).await.ok()?.ok()
     }
 
-    /// Tell: the picker sent `key` to `replica`, which will prefill about `new_tokens`.
-    pub fn observe(&self, key: &Arc<PrefixKey>, replica: ReplicaId, new_tokens: u32) {
-        self.mailbox.try_send(Msg::Observe { key: Arc::clone(key), replica, new_tokens });
+    /// Tell: the picker sent `key` to `replica`, which will prefill about `new_tokens`. How the replica
+    /// had used this prefix before comes back, for whoever is still interested; it comes never when the
+    /// mailbox is full.
+    pub fn observe(
+        &self,
+        key: &Arc<PrefixKey>,
+        replica: ReplicaId,
+        new_tokens: u32,
+    ) -> oneshot::Receiver<Option<LastUse>> {
+        let (before, last_use) = oneshot::channel();
+        self.mailbox.try_send(Msg::Observe { key: Arc::clone(key), replica, new_tokens, before });
+        last_use
     }
 
     /// Tell: `replica` refused what [`Self::observe`] said it got.
@@ -114,14 +123,38 @@ impl TreeHandle {
 
 #[derive(Debug)]
 enum Msg {
-    Lookup { key: Arc<PrefixKey>, reply: oneshot::Sender<Matches> },
-    Observe { key: Arc<PrefixKey>, replica: ReplicaId, new_tokens: u32 },
-    Retract { key: Arc<PrefixKey>, replica: ReplicaId },
-    Apply { origin: RouterId, entries: Vec<DeltaEntry> },
-    PeerTokens { growth: Vec<(ReplicaId, u64)> },
-    SetCapacity { replica: ReplicaId, tokens: u64 },
-    Forget { replica: ReplicaId },
-    Drain { budget: usize, reply: oneshot::Sender<Drained> },
+    Lookup {
+        key: Arc<PrefixKey>,
+        reply: oneshot::Sender<Matches>,
+    },
+    Observe {
+        key: Arc<PrefixKey>,
+        replica: ReplicaId,
+        new_tokens: u32,
+        before: oneshot::Sender<Option<LastUse>>,
+    },
+    Retract {
+        key: Arc<PrefixKey>,
+        replica: ReplicaId,
+    },
+    Apply {
+        origin: RouterId,
+        entries: Vec<DeltaEntry>,
+    },
+    PeerTokens {
+        growth: Vec<(ReplicaId, u64)>,
+    },
+    SetCapacity {
+        replica: ReplicaId,
+        tokens: u64,
+    },
+    Forget {
+        replica: ReplicaId,
+    },
+    Drain {
+        budget: usize,
+        reply: oneshot::Sender<Drained>,
+    },
 }
 
 struct TreeActor {
@@ -168,7 +201,12 @@ impl TreeActor {
     fn handle(&mut self, message: Msg, now: Millis) {
         match message {
             Msg::Lookup { key, reply } => self.lookup(&key, reply, now),
-            Msg::Observe { key, replica, new_tokens } => self.tree.observe(&key, replica, new_tokens, now),
+            Msg::Observe { key, replica, new_tokens, before } => {
+                if !before.is_closed() {
+                    let _ = before.send(self.tree.last_use(&key, replica, now));
+                }
+                self.tree.observe(&key, replica, new_tokens, now);
+            }
             Msg::Retract { key, replica } => self.tree.retract(&key, replica, now),
             Msg::Apply { origin, entries } => {
                 for entry in &entries {
@@ -237,6 +275,17 @@ mod tests {
         let matches = tree.lookup(&key(1), LIMIT).await.unwrap();
         assert_eq!(matches.first().map(|m| (m.replica, m.bytes)), Some((a, 1_024)));
         assert_eq!(tree.lookup(&key(2), LIMIT).await, Some(Matches::new()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pick_learns_how_its_prefix_was_used_before() {
+        let (tree, _task) = spawn(TreeConfig::default(), Clock::start());
+        let first = tree.observe(&key(1), ReplicaId(1), 256);
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let second = tree.observe(&key(1), ReplicaId(1), 0);
+        assert_eq!(first.await.unwrap(), None);
+        let last_use = second.await.unwrap().unwrap();
+        assert_eq!(last_use.matched_tokens, 256);
     }
 
     #[tokio::test(start_paused = true)]

@@ -107,6 +107,12 @@ pub struct ReplicaStatus {
     pub picks: u64,
     /// Its share of the token totals.
     pub tokens: TokenStatus,
+    /// Predicted minus reported cached tokens, mean over the last answers. Absent until one reported.
+    pub credit_error_tokens: Option<f32>,
+    /// Tokens that its cache is believed to hold, if that is not the default.
+    pub capacity_tokens: Option<u64>,
+    /// Times that its predictions failed so that it must have lost its cache, as this router saw.
+    pub lost_caches: u64,
     /// What its engine says of itself.
     pub engine: EngineStatus,
 }

@@ -112,6 +112,9 @@ impl Observatory {
                 reported_prompt: counters.reported_prompt_tokens.load(Relaxed),
                 reported_cached: counters.reported_cached_tokens.load(Relaxed),
             },
+            credit_error_tokens: replica.learnt.credit_error(),
+            capacity_tokens: replica.learnt.capacity(),
+            lost_caches: replica.learnt.lost_caches.load(Relaxed),
             engine: self.engine(replica),
         }
     }

@@ -30,6 +30,7 @@ impl Collector for Scrape {
         let mut out = Out(encoder);
         router(&status, &mut out)?;
         replicas(&status.replicas, &mut out)?;
+        lessons(&status.replicas, &mut out)?;
         engines(&status.replicas, &mut out)?;
         tree(&status, &mut out)?;
         gossip(&status, &mut out)
@@ -80,6 +81,17 @@ fn replicas(replicas: &[ReplicaStatus], out: &mut Out<'_>) -> fmt::Result {
     out.counters("replica_reported_prompt_tokens", "As its answers reported", by, prompt)?;
     let cached = total(|r| r.tokens.reported_cached);
     out.counters("replica_reported_cached_tokens", "As its answers reported", by, cached)
+}
+
+/// What answers taught; nothing of what none did.
+fn lessons(replicas: &[ReplicaStatus], out: &mut Out<'_>) -> fmt::Result {
+    let by = "replica";
+    let error = replicas.iter().filter_map(|r| Some((r.name.as_str(), f64::from(r.credit_error_tokens?))));
+    out.gauges("replica_credit_error_tokens", "Predicted minus reported cached tokens, mean", by, error)?;
+    let capacity = replicas.iter().filter_map(|r| Some((r.name.as_str(), r.capacity_tokens? as f64)));
+    out.gauges("replica_capacity_tokens", "Tokens its cache is believed to hold", by, capacity)?;
+    let lost = replicas.iter().map(|r| (r.name.as_str(), r.lost_caches));
+    out.counters("replica_lost_caches", "Caches lost, as failed predictions showed", by, lost)
 }
 
 /// What engines say of themselves; nothing for what they do not say.

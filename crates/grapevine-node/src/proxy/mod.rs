@@ -12,6 +12,7 @@
 pub mod admin_paths;
 mod body;
 pub mod exchange;
+mod expectation;
 pub mod failure;
 mod forward;
 mod headers;
@@ -35,13 +36,13 @@ use grapevine_tree::{Api, KeySeed};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 
+use crate::actors::replica::ReplicaHandle;
 use crate::actors::tree::TreeHandle;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::error::RouterError;
 use crate::metrics::Metrics;
 use crate::metrics::outcome::Outcome;
-use crate::replica::SharedReplicas;
 use crate::telemetry::{ServerRequest, Tracer};
 use exchange::{Admission, Exchange};
 use forward::{Answer, Outbound};
@@ -59,6 +60,7 @@ pub struct Proxy {
     settings: Settings,
     picker: Picker,
     tree: TreeHandle,
+    replicas: ReplicaHandle,
     client: reqwest::Client,
     /// What is counted.
     pub metrics: Arc<Metrics>,
@@ -73,8 +75,8 @@ pub struct Proxy {
 
 /// What the proxy works with.
 pub struct Wiring {
-    /// Where requests go.
-    pub replicas: SharedReplicas,
+    /// Where requests go, and who is told of their answers.
+    pub replicas: ReplicaHandle,
     /// What replicas hold.
     pub tree: TreeHandle,
     /// Speaks to engines.
@@ -118,7 +120,7 @@ impl Proxy {
                     .unwrap_or_else(|_| HeaderValue::from_static("unprintable")),
             },
             picker: Picker {
-                replicas: wiring.replicas,
+                replicas: Arc::clone(wiring.replicas.replicas()),
                 policy: config.policy,
                 weights: config.weights.clone(),
                 bytes_per_token: config.bytes_per_token,
@@ -126,6 +128,7 @@ impl Proxy {
                 seed: wiring.seed,
             },
             tree: wiring.tree,
+            replicas: wiring.replicas,
             client: wiring.client,
             metrics: wiring.metrics,
             admission: Admission::new(config.max_inflight),

@@ -8,6 +8,7 @@ use grapevine_tree::{Matches, Millis, PrefixKey, ReplicaId, boundary};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
+use super::expectation::Expectation;
 use crate::error::RouterError;
 use crate::replica::health::Standing;
 use crate::replica::{Replica, ReplicaSet, SharedReplicas};
@@ -41,6 +42,8 @@ pub(super) struct Pick {
     pub(super) replica: Arc<Replica>,
     pub(super) load: LoadGuard,
     pub(super) decision: Decision,
+    /// What it should find cached there; `None` when nothing is known of that.
+    pub(super) expectation: Option<Expectation>,
 }
 
 #[derive(Default)]
@@ -68,7 +71,7 @@ impl Picker {
             let replica = set.replicas.get(*position).ok_or(RouterError::NoReplica)?;
             let load = replica.load.begin(decision.uncached_tokens());
             replica.counters.picked(decision.prompt_tokens, decision.matched_tokens);
-            Ok(Pick { replica: Arc::clone(replica), load, decision })
+            Ok(Pick { replica: Arc::clone(replica), load, decision, expectation: None })
         })
     }
 

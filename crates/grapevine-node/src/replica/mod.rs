@@ -4,6 +4,7 @@
 //! (load, health signals, counters) are atomics inside, so that a pick never waits for anybody.
 
 pub mod health;
+pub mod learnt;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -17,6 +18,7 @@ use reqwest::Url;
 use crate::config::ReplicaSpec;
 use crate::engine::Reading;
 use health::Health;
+use learnt::Learnt;
 
 /// The current set. Readers take a snapshot; only the replica actor replaces it.
 pub type SharedReplicas = Arc<ArcSwap<ReplicaSet>>;
@@ -53,6 +55,8 @@ pub struct Replica {
     pub epoch: AtomicU32,
     /// What its engine last said of itself. Written by the replica actor.
     pub engine: ArcSwapOption<Vitals>,
+    /// What was learnt of it. Written by the replica actor.
+    pub learnt: Learnt,
 }
 
 /// What an engine said of itself, and when.
@@ -135,6 +139,7 @@ impl Replica {
             counters: Counters::default(),
             epoch: AtomicU32::new(0),
             engine: ArcSwapOption::empty(),
+            learnt: Learnt::default(),
         })
     }
 

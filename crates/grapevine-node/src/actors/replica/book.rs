@@ -10,9 +10,10 @@ use grapevine_tree::{Millis, ReplicaId};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use super::lessons::Lessons;
 use super::looks::Looks;
 use super::peers::Peers;
-use super::{Intervals, PeerReport};
+use super::{AnswerReport, Intervals, PeerReport};
 use crate::engine::{Reading, ScrapeError};
 use crate::replica::health::{Probe, Standing};
 use crate::replica::{Replica, SharedReplicas};
@@ -37,6 +38,7 @@ pub(super) struct Book {
     replicas: SharedReplicas,
     peers: Peers,
     looks: Looks,
+    lessons: Lessons,
     watch: BTreeMap<ReplicaId, Watch>,
     interval_ms: Millis,
     ticked_at: Millis,
@@ -54,11 +56,17 @@ struct Watch {
 }
 
 impl Book {
-    pub(super) fn new(replicas: SharedReplicas, intervals: Intervals, seed: u64) -> Self {
+    pub(super) fn new(
+        replicas: SharedReplicas,
+        intervals: Intervals,
+        assumed_capacity: u64,
+        seed: u64,
+    ) -> Self {
         Self {
             replicas,
             peers: Peers::default(),
             looks: Looks::new(intervals.metrics),
+            lessons: Lessons::new(assumed_capacity),
             watch: BTreeMap::new(),
             interval_ms: intervals.probe.as_millis().max(1) as Millis,
             ticked_at: 0,
@@ -159,6 +167,16 @@ impl Book {
     ) {
         if let Some(replica) = self.replicas.load().get(id) {
             self.looks.seen(replica, found, now, effects);
+            self.lessons.settle_capacity(replica, self.looks.cache_tokens(id), effects);
+        }
+    }
+
+    /// Takes in what an answer said of its prediction.
+    pub(super) fn answered(&mut self, report: &AnswerReport, now: Millis, effects: &mut Effects) {
+        let id = report.replica;
+        if let Some(replica) = self.replicas.load().get(id) {
+            self.lessons.answered(replica, report, now, effects);
+            self.lessons.settle_capacity(replica, self.looks.cache_tokens(id), effects);
         }
     }
 
@@ -199,7 +217,7 @@ mod tests {
         let replica = Arc::clone(&set.replicas[0]);
         let shared = Arc::new(ArcSwap::from_pointee(set));
         let intervals = Intervals { probe: Duration::from_secs(5), metrics: Duration::ZERO };
-        (Book::new(shared, intervals, 7), replica)
+        (Book::new(shared, intervals, 500_000, 7), replica)
     }
 
     fn epochs(replica: ReplicaId, epoch: u32) -> PeerReport {

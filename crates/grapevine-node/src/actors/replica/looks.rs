@@ -37,7 +37,7 @@ struct Known {
     /// The replica's epoch at the last look: when it has grown since, somebody else already noticed
     /// the restart.
     epoch: u32,
-    capacity: Option<u64>,
+    cache_tokens: Option<u64>,
 }
 
 impl Looks {
@@ -93,11 +93,15 @@ impl Looks {
         replica.engine.store(Some(Arc::new(Vitals { reading, at: now })));
         known.note_restart(replica, &reading, effects);
         if let Some(tokens) = reading.cache_tokens
-            && known.capacity.replace(tokens) != Some(tokens)
+            && known.cache_tokens.replace(tokens) != Some(tokens)
         {
             tracing::info!(replica = replica.name, kind = reading.kind.name(), tokens, "cache size known");
-            effects.capacity.push((replica.id, tokens));
         }
+    }
+
+    /// How large its cache is, as its engine says.
+    pub(super) fn cache_tokens(&self, replica: ReplicaId) -> Option<u64> {
+        self.known.get(&replica).and_then(|known| known.cache_tokens)
     }
 }
 
@@ -148,7 +152,7 @@ mod tests {
         }
         assert_eq!(effects.forget, [replica.id]);
         assert_eq!(replica.epoch.load(Relaxed), 1);
-        assert_eq!(effects.capacity, [(replica.id, 1_000)], "told once");
+        assert_eq!(looks.cache_tokens(replica.id), Some(1_000));
     }
 
     #[test]

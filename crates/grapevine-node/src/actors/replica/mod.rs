@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! mesh host -- tell report --> +--------------+ --> ReplicaSet snapshot (request actors read it)
+//! requests -- tell answered -> |              |
 //! probes ----- results ------> | ReplicaActor | --> must forget, must set_capacity,
 //! looks at metrics -- results> |              |     tell peer_tokens (tree actor)
 //! tick ----------------------> +--------------+
@@ -12,6 +13,7 @@
 //! turns them into verdicts, epochs and decay a few times a second.
 
 mod book;
+mod lessons;
 mod looks;
 mod peers;
 mod probe;
@@ -20,8 +22,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use grapevine_mesh::{LoadReport, ReplicaEpoch};
+use grapevine_route::Answer;
 use grapevine_tree::{ReplicaId, RouterId};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -51,6 +54,8 @@ pub struct ProbeConfig {
     pub timeout: Duration,
     /// Asks the replicas.
     pub client: reqwest::Client,
+    /// Tokens that a cache is assumed to hold, until something better is known.
+    pub assumed_capacity: u64,
 }
 
 /// Times between two questions to a replica.
@@ -82,10 +87,33 @@ pub struct PeerReport {
     pub epochs: Vec<ReplicaEpoch>,
 }
 
+/// An answer of a replica, and what had been expected of it.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerReport {
+    /// Who answered.
+    pub replica: ReplicaId,
+    /// Its cache generation when the request was sent there.
+    pub epoch: u32,
+    /// What was expected, and what came.
+    pub answer: Answer,
+}
+
 impl ReplicaHandle {
     /// Tell: what a peer said.
     pub fn report(&self, report: PeerReport) {
         self.mailbox.try_send(Msg::Report(report));
+    }
+
+    /// Tell: an answer said what was cached.
+    pub fn answered(&self, report: AnswerReport) {
+        self.mailbox.try_send(Msg::Answered(report));
+    }
+
+    /// Must: resolves when everything told before has been carried out, also in the tree.
+    pub async fn settled(&self) {
+        let (reply, settled) = oneshot::channel();
+        self.mailbox.send(Msg::Settle(reply)).await;
+        let _ = settled.await;
     }
 
     /// The current set.
@@ -102,10 +130,14 @@ impl ReplicaHandle {
 #[derive(Debug)]
 enum Msg {
     Report(PeerReport),
+    Answered(AnswerReport),
+    Settle(oneshot::Sender<()>),
 }
 
 struct ReplicaActor {
     book: Book,
+    /// Who waits until what was told before is carried out.
+    settling: Vec<oneshot::Sender<()>>,
     probes: JoinSet<(ReplicaId, Probe)>,
     looks: JoinSet<(ReplicaId, Result<Reading, ScrapeError>)>,
     config: ProbeConfig,
@@ -123,9 +155,9 @@ pub fn spawn(
     seed: u64,
 ) -> (ReplicaHandle, JoinHandle<()>) {
     let (mailbox, inbox, gauges) = Mailbox::new(MAILBOX);
-    let book = Book::new(Arc::clone(&replicas), config.intervals, seed);
+    let book = Book::new(Arc::clone(&replicas), config.intervals, config.assumed_capacity, seed);
     let (probes, looks) = (JoinSet::new(), JoinSet::new());
-    let actor = ReplicaActor { book, probes, looks, config, tree, clock, gauges };
+    let actor = ReplicaActor { book, settling: Vec::new(), probes, looks, config, tree, clock, gauges };
     (ReplicaHandle { mailbox, replicas }, tokio::spawn(actor.run(inbox)))
 }
 
@@ -159,8 +191,12 @@ impl ReplicaActor {
         let began = Instant::now();
         let (now, count) = (self.clock.now(), burst.len() as u64);
         let mut effects = Effects::default();
-        for Msg::Report(report) in burst.drain(..) {
-            self.book.report(report, now, &mut effects);
+        for message in burst.drain(..) {
+            match message {
+                Msg::Report(report) => self.book.report(report, now, &mut effects),
+                Msg::Answered(report) => self.book.answered(&report, now, &mut effects),
+                Msg::Settle(reply) => self.settling.push(reply),
+            }
         }
         self.gauges.progress(now, count, began.elapsed());
         effects
@@ -183,7 +219,7 @@ impl ReplicaActor {
     }
 
     /// The tree never waits for this actor, so waiting for room in its mailbox cannot deadlock.
-    async fn carry_out(&self, effects: Effects) {
+    async fn carry_out(&mut self, effects: Effects) {
         for replica in effects.forget {
             self.tree.forget(replica).await;
         }
@@ -192,6 +228,9 @@ impl ReplicaActor {
         }
         if !effects.growth.is_empty() {
             self.tree.peer_tokens(effects.growth);
+        }
+        for settled in self.settling.drain(..) {
+            let _ = settled.send(());
         }
     }
 }
