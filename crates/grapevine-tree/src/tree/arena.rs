@@ -9,6 +9,12 @@
 //! parent relation has no cycles whatever peers send.
 //! **Invariant:** every mark of every label is in the index exactly once.
 
+mod gaps;
+mod order;
+
+use smallvec::SmallVec;
+
+use self::gaps::Gaps;
 use super::credit::Credits;
 use super::index::{Entry, Index};
 use super::labels::{Labels, Span};
@@ -39,6 +45,9 @@ pub(super) const NONE: NodeId = u32::MAX;
 
 /// Least growth of the nodes' memory: 16 KiB.
 const MIN_GROWTH: usize = 256;
+
+/// Nodes on a path, and the deepest index of it in each.
+pub(super) type Trace = SmallVec<[(NodeId, usize); 8]>;
 
 /// What peers have been told of a node's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +109,7 @@ pub(super) struct Arena {
     free: Vec<NodeId>,
     labels: Labels,
     index: Index,
+    gaps: Gaps,
     newest: Option<NodeId>,
     oldest: Option<NodeId>,
     boundaries: usize,
@@ -116,6 +126,7 @@ impl Arena {
             free: Vec::new(),
             labels: Labels::default(),
             index: Index::new(most, reserved),
+            gaps: Gaps::new(),
             newest: None,
             oldest: None,
             boundaries: 0,
@@ -206,6 +217,25 @@ impl Arena {
         Some((node_of(entry), place))
     }
 
+    /// The nodes that hold boundaries of a path, which has one for every index from 0, shallow to deep,
+    /// each with the deepest index that it holds.
+    pub(super) fn trace(&self, len: usize, mark: impl Fn(usize) -> PackedMark) -> Trace {
+        let (mut at, mut trace) = (0, Trace::new());
+        while at < len {
+            if let Some((id, place)) = self.find(mark(at)) {
+                // Within a label no search is needed.
+                let label = self.label(id).iter().skip(place);
+                at += label.zip(at..len).take_while(|&(&known, at)| known == mark(at)).count();
+                trace.push((id, at - 1));
+            } else if let Some(next) = self.gaps.next(at + 1, len) {
+                at = next;
+            } else {
+                break;
+            }
+        }
+        trace
+    }
+
     /// Where `mark` is in an entry's label.
     fn position(&self, entry: Entry, mark: PackedMark) -> Option<usize> {
         let node = self.node(node_of(entry));
@@ -257,9 +287,16 @@ impl Arena {
             }
         };
         self.set_label(id, label);
+        self.count_gaps(id, true);
         self.link_newest(id);
         self.set_parent(id, parent);
         id
+    }
+
+    fn count_gaps(&mut self, id: NodeId, add: bool) {
+        let node = &self.nodes[id as usize];
+        let above = self.nodes.get(node.parent as usize).map(Node::last);
+        self.gaps.count(self.labels.get(node.label), above, add);
     }
 
     fn set_label(&mut self, id: NodeId, label: Span) {
@@ -283,7 +320,9 @@ impl Arena {
         let lower = self.node(id);
         let (head, tail) = lower.label.split(at);
         let (parent, credits, told) = (lower.parent, lower.credits.untold(), lower.told);
+        self.count_gaps(id, false);
         self.set_label(id, tail);
+        self.count_gaps(id, true);
         let upper = self.add_node(parent, head);
         self.rename(id, upper, head);
         self.edit_credits(upper, |c| *c = credits);
@@ -302,12 +341,19 @@ impl Arena {
         let old = self.node(id).label;
         let (before, after) = old.split(at);
         let label = self.labels.join(before, marks, after);
+        self.count_gaps(id, false);
         self.labels.release(old);
         self.set_label(id, label);
+        self.count_gaps(id, true);
         self.enter_index(id, at..at + marks.len());
     }
 
     pub(super) fn set_parent(&mut self, id: NodeId, parent: NodeId) {
+        let last = |nodes: &[Node], id: NodeId| nodes.get(id as usize).map(Node::last);
+        let node = self.node(id);
+        let first = self.labels.get(node.label).get(..1).unwrap_or_default();
+        self.gaps.count(first, last(&self.nodes, node.parent), false);
+        self.gaps.count(first, last(&self.nodes, parent), true);
         let node = self.node_mut(id);
         let old = std::mem::replace(&mut node.parent, parent);
         if node.told == Told::All {
@@ -328,18 +374,18 @@ impl Arena {
     /// Removes a leaf. Gives its parent.
     pub(super) fn remove_leaf(&mut self, id: NodeId) -> NodeId {
         self.leave_index(id);
-        let label = self.node(id).label;
-        self.labels.release(label);
         self.remove_bare(id)
     }
 
-    /// Removes a node without children whose label is somebody else's now. Gives its parent.
+    /// Removes a node without children that the index does not name. Gives its parent.
     fn remove_bare(&mut self, id: NodeId) -> NodeId {
         let parent = self.node(id).parent;
         self.set_parent(id, NONE);
         self.unlink(id);
         self.edit_credits(id, |c| *c = Credits::default());
-        self.node_mut(id).label = Span::default();
+        self.count_gaps(id, false);
+        let label = std::mem::take(&mut self.node_mut(id).label);
+        self.labels.release(label);
         self.free.push(id);
         parent
     }
@@ -352,42 +398,11 @@ impl Arena {
         let (upper, lower) = (self.node(id).label, self.node(child).label);
         self.rename(id, child, upper);
         let label = self.labels.join(upper, &[], lower);
-        self.labels.release(upper);
+        self.remove_bare(id);
+        self.count_gaps(child, false);
         self.labels.release(lower);
         self.set_label(child, label);
-        self.remove_bare(id);
-    }
-
-    /// Makes a node the most recently used.
-    pub(super) fn touch(&mut self, id: NodeId) {
-        if self.newest != Some(id) {
-            self.unlink(id);
-            self.link_newest(id);
-        }
-    }
-
-    fn link_newest(&mut self, id: NodeId) {
-        let older = self.newest.replace(id).unwrap_or(NONE);
-        let node = self.node_mut(id);
-        node.older = older;
-        node.newer = NONE;
-        if older == NONE {
-            self.oldest = Some(id);
-        } else {
-            self.node_mut(older).newer = id;
-        }
-    }
-
-    fn unlink(&mut self, id: NodeId) {
-        let (newer, older) = (self.node(id).newer, self.node(id).older);
-        match newer {
-            NONE => self.newest = (older != NONE).then_some(older),
-            _ => self.node_mut(newer).older = older,
-        }
-        match older {
-            NONE => self.oldest = (newer != NONE).then_some(newer),
-            _ => self.node_mut(older).newer = newer,
-        }
+        self.count_gaps(child, true);
     }
 
     fn enter_index(&mut self, id: NodeId, range: std::ops::Range<usize>) {

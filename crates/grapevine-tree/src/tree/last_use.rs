@@ -1,7 +1,7 @@
 //! How a replica last used a prompt's prefix: what an answer's report of cached tokens is held against.
 
 use super::PrefixTree;
-use super::arena::{NONE, pack};
+use super::arena::NONE;
 use super::credit::{TICK_MS, tick};
 use crate::boundary;
 use crate::id::{Millis, ReplicaId};
@@ -28,10 +28,7 @@ impl PrefixTree {
     pub fn last_use(&self, key: &PrefixKey, replica: ReplicaId, now: Millis) -> Option<LastUse> {
         let slot = self.replicas.find(replica)?;
         let credit = |id| self.arena.node(id).credits().get(slot);
-        let hashes = (0..=u8::MAX).zip(&key.hashes).rev();
-        let mut known =
-            hashes.filter_map(|(index, &hash)| Some((index, self.arena.find(pack(index, hash))?.0)));
-        let (index, end) = known.find(|&(_, id)| credit(id).is_some())?;
+        let (end, index) = self.trace(key).into_iter().rev().find(|&(id, _)| credit(id).is_some())?;
         let last = credit(end)?;
         let mut above = self.arena.node(end).parent;
         while above != NONE && credit(above).is_some_and(|c| c.epoch == last.epoch) {
@@ -42,7 +39,7 @@ impl PrefixTree {
             above => boundary::depth(usize::from(self.arena.node(above).last())),
         };
         let tokens = |bytes: u64| (bytes as f64 / f64::from(self.config.bytes_per_token)) as u64;
-        let matched = boundary::depth(usize::from(index)) as u64;
+        let matched = boundary::depth(index) as u64;
         Some(LastUse {
             matched_tokens: tokens(matched) as u32,
             tail_tokens: tokens(matched.saturating_sub(tail_from as u64)) as u32,

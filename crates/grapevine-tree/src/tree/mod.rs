@@ -166,7 +166,9 @@ impl PrefixTree {
         path.extend((0..=u8::MAX).zip(&key.hashes).map(|(index, &hash)| pack(index, hash)));
         let nodes = self.arena.len();
         let epoch = self.replicas.epoch(slot, 0);
-        if let Some(end) = self.insert(&path, now) {
+        let known = self.arena.trace(path.len(), |at| path[at]);
+        let reach = known.last().map_or(0, |&(_, deepest)| deepest + 1);
+        if let Some(end) = self.insert(&path, reach, now) {
             let used = Use { at: tick(now), epoch, reported: true };
             self.credit_path(end, slot, used, |credit| credit.own += 1.0);
             self.outbox.note(&mut self.arena, end, slot);
@@ -181,10 +183,10 @@ impl PrefixTree {
         self.enforce_limit();
     }
 
-    fn insert(&mut self, path: &[PackedMark], now: Millis) -> Option<NodeId> {
+    fn insert(&mut self, path: &[PackedMark], reach: usize, now: Millis) -> Option<NodeId> {
         let (now, half_life) = (tick(now).max(1), self.config.half_life_ms);
         let replicas = &mut self.replicas;
-        path::insert(&mut self.arena, path, &mut |arena, moved, before| {
+        path::insert(&mut self.arena, path, reach, &mut |arena, moved, before| {
             lift(arena, replicas, moved, before, now, half_life);
         })
     }
@@ -227,7 +229,7 @@ impl PrefixTree {
         path.extend(entry.marks.iter().map(|m| pack(m.index, m.hash)));
         match path::close(&self.arena, &path, &mut closed) {
             Ok(()) => {
-                if let Some(end) = self.insert(&closed, now) {
+                if let Some(end) = self.insert(&closed, closed.len(), now) {
                     let epoch = self.replicas.epoch(slot, entry.age_tokens);
                     let used = Use { at: tick(now), epoch, reported: true };
                     self.credit_path(end, slot, used, |credit| credit.learn(entry.count, teacher));

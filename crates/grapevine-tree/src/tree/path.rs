@@ -35,17 +35,19 @@ pub(super) fn close(
     distinct.then_some(()).ok_or(Contradiction)
 }
 
-/// Makes `path` (ascending, not empty) a chain of nodes. Gives the node that ends where it ends.
+/// Makes `path` (ascending, not empty), of which only the first `reach` boundaries may be known, a chain
+/// of nodes. Gives the node that ends where it ends.
 /// `moved` is told of every node that found its parent, and which it had before, when its credits are
 /// not yet its ancestors'.
 pub(super) fn insert(
     arena: &mut Arena,
     path: &[PackedMark],
+    reach: usize,
     moved: &mut impl FnMut(&mut Arena, NodeId, NodeId),
 ) -> Option<NodeId> {
     let mut walk = Walk { arena, node: NONE, at: 0 };
     let mut gap = 0;
-    for (i, &mark) in path.iter().enumerate() {
+    for (i, &mark) in path.iter().enumerate().take(reach) {
         if let Some(place) = walk.arena.find(mark) {
             walk.enter(place, path.get(gap..i)?, moved);
             gap = i + 1;

@@ -166,7 +166,7 @@ impl PrefixTree {
         path.extend(node.marks.iter().map(|m| pack(m.index, m.hash)));
         match path::close(&self.arena, &path, &mut closed) {
             Ok(()) => {
-                if let Some(end) = self.insert(&closed, now) {
+                if let Some(end) = self.insert(&closed, closed.len(), now) {
                     for credit in &node.credits {
                         self.restore_credit(end, credit, teacher, dates, tick(now));
                     }

@@ -1,6 +1,6 @@
 //! What always holds of an arena.
 
-use super::{Arena, NONE, index_of};
+use super::{Arena, Gaps, NONE, index_of};
 
 impl Arena {
     /// Checks every invariant; panics where one does not hold.
@@ -32,6 +32,12 @@ impl Arena {
         }
         assert_eq!(self.credits, self.nodes.iter().map(|n| n.credits.len()).sum::<usize>());
         assert_eq!(self.credit_heap, self.nodes.iter().map(|n| n.credits.heap_bytes()).sum::<usize>());
+        let mut gaps = Gaps::new();
+        for node in &self.nodes {
+            let above = (node.parent != NONE).then(|| self.node(node.parent).last);
+            gaps.count(self.labels.get(node.label), above, true);
+        }
+        assert_eq!(self.gaps.counts(), gaps.counts());
         let mut listed = 0;
         let mut at = self.oldest;
         while let Some(id) = at {
