@@ -14,7 +14,7 @@
 //! started again under a new generation, a host that does not answer is asked again when it did.
 //! Routing never waits for any of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use chitchat::transport::Transport;
-use grapevine_tree::RouterId;
+use grapevine_tree::{Millis, RouterId};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -116,6 +116,11 @@ struct Mesh<H> {
     puller: Puller,
     vectors: Vectors,
     joiner: Joiner,
+    /// Segments missed of each origin, at the last tick.
+    missed: BTreeMap<RouterId, u64>,
+    /// Origins of what was lost since the last snapshot.
+    lacking: BTreeSet<RouterId>,
+    lacking_since: Option<Millis>,
     strain: Strain,
     rng: SmallRng,
     /// The next session's generation is above this one.
@@ -178,6 +183,9 @@ fn start<H: Host>(
         puller: Puller::new(config.interval),
         vectors: Vectors::new(config.interval, rng.random_range(0.0..1.0)),
         joiner,
+        missed: BTreeMap::new(),
+        lacking: BTreeSet::new(),
+        lacking_since: None,
         strain: Strain::new(config.interval),
         rng,
         id,

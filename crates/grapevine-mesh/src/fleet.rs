@@ -10,7 +10,7 @@
 //!
 //! A router that falls silent keeps its record: death is a rumour, and its name may return.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use grapevine_tree::{Millis, RouterId};
@@ -104,7 +104,7 @@ pub struct Fleet {
     names: BTreeMap<RouterId, Arc<str>>,
     /// Where a snapshot stood with origins that were not met yet.
     resumed: BTreeMap<RouterId, SeenOrigin>,
-    skipped: bool,
+    skipped: BTreeSet<RouterId>,
 }
 
 impl Fleet {
@@ -229,9 +229,9 @@ impl Fleet {
         self.names.iter().filter_map(want).collect()
     }
 
-    /// Whether an origin was met whose older segments were never heard and are in no ring; asking
-    /// resets it.
-    pub fn take_skipped(&mut self) -> bool {
+    /// Origins that were met since the last call and whose older segments were never heard and are in no
+    /// ring.
+    pub fn take_skipped(&mut self) -> BTreeSet<RouterId> {
         std::mem::take(&mut self.skipped)
     }
 
@@ -256,7 +256,8 @@ impl Fleet {
         let id = RouterId::of_name(&news.name);
         match self.resumed.remove(&id).filter(|seen| seen.generation == news.generation) {
             Some(seen) => router.sequence.resume(seen.settled),
-            None => self.skipped |= from > 0,
+            None if from > 0 => _ = self.skipped.insert(id),
+            None => {}
         }
         self.make_room();
         self.names.insert(id, news.name.clone());

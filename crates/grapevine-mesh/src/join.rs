@@ -8,6 +8,7 @@
 //! ready ---missed too much--> wants one, at most once a minute
 //! ```
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ const REST_MS: Millis = 60_000;
 pub struct Teacher {
     /// Who.
     pub id: RouterId,
+    /// Of how many origins it knows what was lost here.
+    pub knows: usize,
     /// Segments that it says it lost.
     pub lost: u64,
     /// How much it has said so far: who has been there longer has said more.
@@ -143,8 +146,8 @@ impl Joiner {
         }
     }
 
-    /// The one that lost least and has been there longest, by halves, so that not everyone asks the
-    /// same; before one that failed. When all failed or are joining, all over again.
+    /// The one that knows most of what was lost; then who lost least and has been there longest, by halves, so that not everyone
+    /// asks the same; before one that failed. When all failed or are joining, all over again.
     fn choose(&mut self, teachers: &[Teacher], rng: &mut SmallRng) -> Option<RouterId> {
         let tried = |it: &Teacher| self.failed.contains(&it.id) || self.joining.contains(&it.id);
         let mut fresh: Vec<Teacher> = teachers.iter().filter(|it| !tried(it)).copied().collect();
@@ -156,7 +159,7 @@ impl Joiner {
             }
             fresh = teachers.to_vec();
         }
-        let rank = |it: &Teacher| (it.lost, std::cmp::Reverse(it.said.checked_ilog2()));
+        let rank = |it: &Teacher| (Reverse(it.knows), it.lost, Reverse(it.said.checked_ilog2()));
         let best = fresh.iter().map(rank).min()?;
         fresh.retain(|it| rank(it) == best);
         let last = fresh.len().checked_sub(1)?;
@@ -173,7 +176,7 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(3);
 
     fn teacher(id: u32) -> Teacher {
-        Teacher { id: RouterId(id), lost: 0, said: 1 }
+        Teacher { id: RouterId(id), knows: 0, lost: 0, said: 1 }
     }
 
     struct Desk {
@@ -228,8 +231,9 @@ mod tests {
         let mut desk = Desk::new(WAIT, true);
         let warm = Teacher { said: 900, ..teacher(2) };
         let lossy = Teacher { said: 9_000, lost: 1, ..teacher(3) };
-        let teachers = [teacher(1), warm, lossy];
-        for (at, expected) in [2, 1, 3, 2].into_iter().enumerate() {
+        let knowing = Teacher { lost: 7, knows: 1, ..teacher(4) };
+        let teachers = [teacher(1), warm, lossy, knowing];
+        for (at, expected) in [4, 2, 1, 3, 4].into_iter().enumerate() {
             let now = at as Millis * 100;
             assert_eq!(desk.next(&teachers, now), Some(expected));
             desk.tried(expected, Tried::Failed, now);

@@ -94,6 +94,15 @@ impl Vectors {
         (seen.generation == generation).then_some(seen.settled)
     }
 
+    /// Whether `peer` is as far with that origin as `mine` and has lost less of it.
+    pub fn knows_better(&self, peer: RouterId, mine: &SeenOrigin) -> bool {
+        let its = self.peers.get(&peer).and_then(|it| it.origins.get(&mine.origin));
+        its.is_some_and(|its| {
+            let is_level = its.generation == mine.generation && its.settled >= mine.settled;
+            is_level && (its.lost < mine.lost || mine.lost == 0)
+        })
+    }
+
     /// Segments that a peer says it lost, of all origins: who has lost less is the better teacher.
     pub fn lost(&self, peer: RouterId) -> u64 {
         let origins = self.peers.get(&peer).map(|it| it.origins.values());
@@ -195,6 +204,10 @@ mod tests {
         assert_eq!(vectors.settled(B, A, 9), Some(32));
         assert_eq!((vectors.settled(B, A, 8), vectors.settled(C, A, 9)), (None, None));
         assert_eq!((vectors.lost(B), vectors.lost(C)), (3, 0));
+        for (settled, lost, better) in [(32, 4, true), (32, 3, false), (33, 4, false), (9, 0, true)] {
+            let mine = SeenOrigin { lost, ..seen(A, settled) };
+            assert_eq!((vectors.knows_better(B, &mine), vectors.knows_better(C, &mine)), (better, false));
+        }
         vectors.keep_only(|peer| peer != B);
         assert_eq!(vectors.settled(B, A, 9), None);
     }

@@ -115,6 +115,8 @@ impl<H: Host> Mesh<H> {
         let now = self.now();
         let of_others: Vec<SeenOrigin> = origins.iter().filter(|it| it.origin != self.id).copied().collect();
         self.fleet.resume(&of_others, now);
+        self.lacking.clear();
+        self.lacking_since = None;
         self.totals.snapshots.restored += 1;
         self.joiner.tried(from, Tried::Restored, now);
         info!(from = ?from, after_ms = now, "took over a peer's snapshot");

@@ -1,6 +1,6 @@
 //! Finding out what this router lacks, and what its peers may ask it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use grapevine_tree::{Millis, RouterId};
@@ -16,6 +16,10 @@ use crate::handle::{Refused, Reply};
 use crate::join::Teacher;
 use crate::pull::{Candidate, Step};
 use crate::session::Session;
+
+/// How long a snapshot for what was lost waits for a peer that knows it, in milliseconds: after a cut,
+/// those on the other side are live again within two.
+const KNOWING_PEER_MS: Millis = 10_000;
 
 /// Snapshots' pages that are made at once, at most.
 const MAX_ANSWERS: usize = 4;
@@ -33,10 +37,32 @@ impl<H: Host> Mesh<H> {
         self.puller.keep_only(&peers);
         self.look_at_strain(now);
         self.look_after_holes();
-        if self.fleet.take_skipped() && self.joiner.is_ready() {
+        self.look_for_losses();
+        self.look_after_joining();
+    }
+
+    /// What is gone for good calls for a snapshot, best of whom it came from.
+    fn look_for_losses(&mut self) {
+        let mut lacking = self.fleet.take_skipped();
+        let mut missed = BTreeMap::new();
+        for (name, router) in self.fleet.routers() {
+            let id = RouterId::of_name(name);
+            if router.missed() > self.missed.get(&id).copied().unwrap_or(0) {
+                lacking.insert(id);
+            }
+            missed.insert(id, router.missed());
+        }
+        self.missed = missed;
+        lacking.into_iter().for_each(|origin| self.lack(origin));
+    }
+
+    fn lack(&mut self, origin: RouterId) {
+        if self.joiner.is_ready() {
+            let now = self.now();
+            self.lacking_since.get_or_insert(now);
+            self.lacking.insert(origin);
             self.joiner.want();
         }
-        self.look_after_joining();
     }
 
     /// How far this router has come with every origin, itself included.
@@ -50,9 +76,10 @@ impl<H: Host> Mesh<H> {
     /// A peer told how far it has come.
     pub(super) fn on_seen(&mut self, peer: RouterId, seen: &Seen, now: Millis) {
         self.vectors.hear(peer, seen, now);
-        for origin in seen.origins.iter().filter(|it| it.origin != self.id) {
-            if self.fleet.compare(origin, now) == Level::FarBehind && self.joiner.is_ready() {
-                self.joiner.want();
+        let own = self.id;
+        for origin in seen.origins.iter().filter(|it| it.origin != own) {
+            if self.fleet.compare(origin, now) == Level::FarBehind {
+                self.lack(origin.origin);
             }
         }
     }
@@ -68,20 +95,16 @@ impl<H: Host> Mesh<H> {
         for step in self.puller.next(self.fleet.wants(), &candidates, has, now, &mut self.rng) {
             match step {
                 Step::Ask { want, from } => self.pull(want, from),
-                Step::GiveUp(want) => {
-                    let lost = self.fleet.lose(&want, now);
-                    self.totals.pulls.given_up += lost;
-                    if lost > 0 && self.joiner.is_ready() {
-                        self.joiner.want();
-                    }
-                }
+                Step::GiveUp(want) => self.totals.pulls.given_up += self.fleet.lose(&want, now),
             }
         }
     }
 
     pub(super) fn look_after_joining(&mut self) {
         let now = self.now();
-        let teachers: Vec<Teacher> = self.candidates().filter_map(|it| self.teacher(&it)).collect();
+        let patient = self.lacking_since.is_some_and(|since| now.saturating_sub(since) < KNOWING_PEER_MS);
+        let teachers = self.candidates().filter_map(|it| self.teacher(&it));
+        let teachers: Vec<Teacher> = teachers.filter(|it| !patient || it.knows > 0).collect();
         if let Some(teacher) = self.joiner.next(&teachers, now, &mut self.rng) {
             let found = self.candidates().find(|it| it.id == teacher);
             found.into_iter().for_each(|it| self.learn(it));
@@ -94,7 +117,15 @@ impl<H: Host> Mesh<H> {
     fn teacher(&self, candidate: &Candidate) -> Option<Teacher> {
         let router = self.fleet.router(&candidate.name).filter(|router| !router.draining)?;
         let said = router.vitals_seq.saturating_add(router.head());
-        Some(Teacher { id: candidate.id, lost: self.vectors.lost(candidate.id), said })
+        let knows = self.lacking.iter().filter(|&&origin| self.knows(candidate.id, origin)).count();
+        Some(Teacher { id: candidate.id, knows, lost: self.vectors.lost(candidate.id), said })
+    }
+
+    /// Whether a peer has what was lost here of `origin`.
+    fn knows(&self, peer: RouterId, origin: RouterId) -> bool {
+        let Some(router) = self.fleet.by_id(origin) else { return false };
+        let (generation, settled, lost) = (router.generation, router.settled(), router.missed());
+        peer == origin || self.vectors.knows_better(peer, &SeenOrigin { origin, generation, settled, lost })
     }
 
     fn candidates(&self) -> impl Iterator<Item = Candidate> {
