@@ -27,7 +27,7 @@ use crate::admin::survey::{Observatory, policy_name};
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::mesh::{NodeHost, mesh_config};
+use crate::mesh::{Fetcher, NodeHost, mesh_config};
 use crate::metrics::scrape::Scrape;
 use crate::metrics::{Metrics, PREFIX};
 use crate::proxy::stop::Stop;
@@ -141,7 +141,7 @@ impl App {
             seed,
         };
         let proxy = Arc::new(Proxy::new(&config, wiring));
-        let host = Arc::new(NodeHost::new(tree.clone(), replica_handle.clone()));
+        let host = Arc::new(NodeHost::new(tree.clone(), replica_handle.clone(), Fetcher::new()?));
         let admin_url = format!("http://{}", admin.addr());
         let mesh = grapevine_mesh::spawn(mesh_config(&config, admin_url), Arc::clone(&host)).await?;
 
@@ -156,6 +156,7 @@ impl App {
             replicas: replica_handle,
             tree,
             mesh: mesh.clone(),
+            answers_peers: config.cluster_secret.is_some() || admin.addr().ip().is_loopback(),
         });
         registry.register_collector(Box::new(Scrape(Arc::clone(&observatory))));
         Ok(Self { config, front, admin, registry, observatory, host, mesh, stop, tree_task, replica_task })
@@ -183,7 +184,8 @@ impl App {
         }));
         let admin = admin::router(Admin { observatory: Arc::clone(&observatory), registry: self.registry });
         let admin = tokio::spawn(self.admin.run(admin, std::future::pending()));
-        let mut parts = Parts { front, admin, tree: self.tree_task, replica: self.replica_task };
+        let mesh = self.mesh.clone();
+        let mut parts = Parts { front, admin, tree: self.tree_task, replica: self.replica_task, mesh };
         let ended = tokio::select! {
             () = shutdown => None,
             part = parts.first_to_end() => Some(part),
@@ -226,6 +228,7 @@ struct Parts {
     admin: JoinHandle<()>,
     tree: JoinHandle<()>,
     replica: JoinHandle<()>,
+    mesh: MeshHandle,
 }
 
 impl Parts {
@@ -235,6 +238,7 @@ impl Parts {
             _ = &mut self.admin => "admin listener",
             _ = &mut self.tree => "tree actor",
             _ = &mut self.replica => "replica actor",
+            () = self.mesh.stopped() => "mesh actor",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! request actors -- ask lookup, tell observe/retract --> +------------+ --> TreeStats snapshot
 //! replica actor --- must forget, tell peer_tokens ----> | PrefixTree |
 //! mesh host ------- ask drain, tell apply -------------> +------------+
+//!                   ask and must snapshots (`snapshot`)
 //! ```
 //!
 //! Handlers are short (microseconds) and never wait. A lookup has a deadline on the asking side: a
@@ -19,6 +20,8 @@ use grapevine_tree::{
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
+
+mod snapshot;
 
 use super::mailbox::{Gauges, Mailbox, MailboxView};
 use crate::clock::Clock;
@@ -110,6 +113,14 @@ impl TreeHandle {
         answer.await.ok()
     }
 
+    fn try_whole(&self, message: snapshot::Msg) {
+        self.mailbox.try_send(Msg::Whole(message));
+    }
+
+    async fn whole(&self, message: snapshot::Msg) {
+        self.mailbox.send(Msg::Whole(message)).await;
+    }
+
     /// Sizes and counters as of the last housekeeping.
     pub fn stats(&self) -> Arc<TreeStats> {
         self.stats.load_full()
@@ -155,6 +166,7 @@ enum Msg {
         budget: usize,
         reply: oneshot::Sender<Drained>,
     },
+    Whole(snapshot::Msg),
 }
 
 struct TreeActor {
@@ -221,6 +233,7 @@ impl TreeActor {
             Msg::SetCapacity { replica, tokens } => self.tree.set_capacity(replica, tokens),
             Msg::Forget { replica } => self.tree.forget(replica),
             Msg::Drain { budget, reply } => self.drain(budget, reply, now),
+            Msg::Whole(message) => message.handle(&mut self.tree, now),
         }
     }
 

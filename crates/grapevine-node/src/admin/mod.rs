@@ -1,5 +1,6 @@
-//! The admin listener: probes, metrics, status. Never on the public port.
+//! The admin listener: probes, metrics, status, and what peers ask. Never on the public port.
 
+mod exchange;
 pub mod status;
 pub mod survey;
 
@@ -25,12 +26,14 @@ pub struct Admin {
 
 /// The admin listener's routes.
 pub fn router(admin: Admin) -> Router {
+    let exchange = exchange::router(admin.observatory.mesh.clone(), admin.observatory.answers_peers);
     Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/api/v1/status", get(status_of))
         .with_state(Arc::new(admin))
+        .merge(exchange)
 }
 
 async fn readyz(State(admin): State<Arc<Admin>>) -> Response {

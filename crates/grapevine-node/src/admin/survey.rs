@@ -42,14 +42,18 @@ pub struct Observatory {
     pub tree: TreeHandle,
     /// The fleet.
     pub mesh: MeshHandle,
+    /// Peers may ask this router: what they ask is sealed, or comes from this machine.
+    pub answers_peers: bool,
 }
 
 impl Observatory {
-    /// Whether new requests should come here: it is not draining, and a replica may be alive.
+    /// Whether new requests should come here: it knows what its peers know or waited long enough, it is
+    /// not draining, and a replica may be alive.
     pub fn ready(&self) -> bool {
         let now = self.clock.now();
         let alive = |r: &Arc<Replica>| r.health.standing(now) <= Standing::Suspect;
-        !self.draining.load(Relaxed) && self.replicas.replicas().load().replicas.iter().any(alive)
+        let willing = self.mesh.is_joined() && !self.draining.load(Relaxed);
+        willing && self.replicas.replicas().load().replicas.iter().any(alive)
     }
 
     /// All of it.

@@ -88,6 +88,8 @@ pub struct Config {
     pub lookup_timeout: Duration,
     /// Gossip tick.
     pub gossip_interval: Duration,
+    /// How long a router that starts waits for what its peers know before it is ready.
+    pub join_timeout: Duration,
     /// After SIGTERM: not ready, but still serving new requests for this long.
     pub drain_delay: Duration,
     /// After that: running requests may take this long to end.
@@ -134,6 +136,7 @@ impl Default for Config {
             metrics_interval: Duration::from_secs(5),
             lookup_timeout: Duration::from_millis(5),
             gossip_interval: Duration::from_millis(250),
+            join_timeout: grapevine_mesh::DEFAULT_JOIN_TIMEOUT,
             drain_delay: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(120),
             debug_headers: false,

@@ -125,6 +125,14 @@ fn fleet() -> Vec<Setting> {
              250ms old.",
         ),
         row(
+            "GRAPEVINE_JOIN_TIMEOUT",
+            time(Duration::ZERO, 10 * MINUTE),
+            |c| &mut c.join_timeout,
+            "How long a router that starts waits for a peer's snapshot of the prefix tree before it is \
+             ready (`/readyz`). Without peers or seeds it does not wait; after it, it goes on trying in the \
+             background. Requests that come meanwhile are served. 0s does not wait.",
+        ),
+        row(
             "GRAPEVINE_ROUTER_ID",
             Name,
             |c| &mut c.router_id,
