@@ -7,7 +7,8 @@
 //! the cache. So a failure counts only where success was certain:
 //!
 //! - this replica has found what was predicted since it was last believed empty;
-//! - it has found things that lay deeper in the order of use, and lost hardly any that lay less deep;
+//! - it has found things that lay as deep in the order of use or deeper, and lost hardly any that lay
+//!   less deep;
 //! - it was last used [`SETTLED_MS`] ago or more, so that prompts of one burst do not accuse the first;
 //! - all of its tail was gone, and the tail was worth caching ([`DEEP_TOKENS`]).
 //!
@@ -20,7 +21,7 @@ use grapevine_tree::{LastUse, Millis};
 use crate::capacity::CapacityEstimate;
 
 /// Failures in a row that make a lost cache.
-const ROW: u32 = 3;
+const ROW: usize = 3;
 
 /// Failures further apart are no row.
 const ROW_MS: Millis = 30_000;
@@ -30,7 +31,7 @@ const ROW_MS: Millis = 30_000;
 const SETTLED_MS: Millis = 2_000;
 
 /// A tail shorter than this tells nothing: engines cache whole blocks, estimates are off by some.
-const DEEP_TOKENS: f32 = 1_024.0;
+const DEEP_TOKENS: u32 = 1_024;
 
 /// A verdict doubles the next row at most this often: 48 failures.
 const MAX_STRIKES: u32 = 4;
@@ -97,39 +98,43 @@ pub struct Feedback {
     answers: u32,
     /// Something predicted was found since the cache was last believed empty.
     proven: bool,
-    row: u32,
+    /// How deep the failures in a row lay. At most 48: then they convict.
+    row: Vec<u64>,
     row_began: Millis,
     strikes: u32,
     struck_at: Millis,
 }
 
 impl Feedback {
-    /// Takes in an answer of the replica.
+    /// Takes in an answer of the replica. Not for requests that failed or were broken off.
     #[must_use]
     pub fn answered(&mut self, answer: &Answer, now: Millis) -> Option<Verdict> {
         let cached = answer.cached_tokens().filter(|_| answer.textual)?;
         self.note_error(answer.predicted_tokens as f32 - cached);
+        let known = answer.last_use.map_or(0, |last| last.matched_tokens).max(answer.predicted_tokens);
+        if cached >= 2.0 * known as f32 + DEEP_TOKENS as f32 {
+            self.capacity.found_unbelieved();
+        }
         let last_use = answer.last_use?;
         let look = look(&last_use, cached)?;
-        let surely_held = self.capacity.surely_holds(last_use.newer_tokens);
-        self.note_depth(&last_use, look);
-        match look {
-            Look::Held | Look::Partly { .. } => {
-                self.proven = true;
-                self.row = 0;
-                None
-            }
-            Look::Lost => {
-                let settled = last_use.unused_ms >= SETTLED_MS && last_use.tail_tokens as f32 >= DEEP_TOKENS;
-                (self.proven && surely_held && settled && self.row_is_full(now)).then(|| self.convict(now))
-            }
+        if look == Look::Lost && self.proven && self.capacity.surely_holds(last_use.newer_tokens) {
+            // The size of the cache does not explain it.
+            let settled = last_use.unused_ms >= SETTLED_MS && last_use.tail_tokens >= DEEP_TOKENS;
+            return if settled { self.accuse(last_use.newer_tokens, now) } else { None };
         }
+        if look != Look::Lost {
+            self.proven = true;
+            self.acquit();
+        }
+        self.note_depth(&last_use, look);
+        None
     }
 
-    /// The replica's cache was emptied, as somebody else found out.
+    /// The replica's cache was emptied, as somebody else found out. It may be another one since.
     pub fn emptied(&mut self) {
         self.proven = false;
-        self.row = 0;
+        self.row.clear();
+        self.capacity = CapacityEstimate::default();
     }
 
     /// Predicted minus reported cached tokens, mean over about the last 64 answers. Positive: the
@@ -161,22 +166,34 @@ impl Feedback {
         }
     }
 
-    /// Counts a failure.
-    fn row_is_full(&mut self, now: Millis) -> bool {
+    /// Counts a failure that lay `depth` deep.
+    fn accuse(&mut self, depth: u64, now: Millis) -> Option<Verdict> {
         let forgiven = now.saturating_sub(self.struck_at) / FORGIVE_MS;
         if forgiven > 0 {
             self.strikes = u64::from(self.strikes).saturating_sub(forgiven) as u32;
             self.struck_at = now;
         }
-        if self.row == 0 || now.saturating_sub(self.row_began) > ROW_MS {
-            (self.row, self.row_began) = (0, now);
+        if now.saturating_sub(self.row_began) > ROW_MS {
+            self.acquit();
         }
-        self.row += 1;
-        self.row >= ROW << self.strikes
+        if self.row.is_empty() {
+            self.row_began = now;
+        }
+        self.row.push(depth);
+        (self.row.len() >= ROW << self.strikes).then(|| self.convict(now))
+    }
+
+    /// The failures so far were no row: then they tell of the cache's size like any other.
+    fn acquit(&mut self) {
+        for depth in self.row.drain(..) {
+            self.capacity.lost(depth);
+        }
     }
 
     fn convict(&mut self, now: Millis) -> Verdict {
-        self.emptied();
+        // Should it have been the cache's size all the same, then now that is known.
+        self.acquit();
+        self.proven = false;
         self.strikes = (self.strikes + 1).min(MAX_STRIKES);
         self.struck_at = now;
         Verdict::LostCache

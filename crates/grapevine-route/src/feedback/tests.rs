@@ -108,7 +108,8 @@ fn verdicts_make_the_next_one_harder_until_they_are_forgiven() {
     assert_eq!(verdicts(&mut feedback, 0, &[miss; 3]), [2]);
     assert_eq!(verdicts(&mut feedback, 10_000, &shadow(5)), [0; 0]);
     assert_eq!(verdicts(&mut feedback, 100_000, &shadow(6)), [45]);
-    assert_eq!(verdicts(&mut feedback, 2_000_000, &shadow(3)), [42]);
+    let shallow = Answer { ..answer(10_000, 20_000, 0) };
+    assert_eq!(verdicts(&mut feedback, 2_000_000, &[hit, shallow, shallow, shallow]), [3]);
 }
 
 #[test]
