@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
+mod burst;
 mod fleet;
 mod hit_rate;
 mod lifecycle;

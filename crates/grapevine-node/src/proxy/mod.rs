@@ -20,6 +20,7 @@ pub mod keying;
 mod linger;
 mod pick;
 mod place;
+mod recent;
 mod relay;
 mod sse;
 pub mod stop;
@@ -48,6 +49,7 @@ use exchange::{Admission, Exchange};
 use forward::{Answer, Outbound};
 use headers::{REPLICA, REQUEST_ID};
 use pick::{Pick, Picker};
+use recent::Recent;
 use relay::{Held, Limits, Relay, Side};
 use stop::Stop;
 
@@ -59,6 +61,7 @@ const ROUTER: HeaderName = HeaderName::from_static("x-grapevine-router");
 pub struct Proxy {
     settings: Settings,
     picker: Picker,
+    recent: Recent,
     tree: TreeHandle,
     replicas: ReplicaHandle,
     client: reqwest::Client,
@@ -127,6 +130,7 @@ impl Proxy {
                 max_inflight: config.max_inflight_per_replica,
                 seed: wiring.seed,
             },
+            recent: Recent::default(),
             tree: wiring.tree,
             replicas: wiring.replicas,
             client: wiring.client,

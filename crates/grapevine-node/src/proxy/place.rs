@@ -31,6 +31,8 @@ pub(super) struct Job<'a> {
     key: Option<Arc<PrefixKey>>,
     /// What the tree knows of it; `None` when it was not asked or did not answer in time.
     matches: Option<Matches>,
+    /// The number of the router's next pick when the tree was asked.
+    asked_at: u64,
     /// Open until the first pick.
     route: Option<RouteSpan>,
     began: Instant,
@@ -55,6 +57,7 @@ impl Proxy {
         let key = Arc::new(prompt.key);
         if !key.hashes.is_empty() {
             self.metrics.lookups.inc();
+            job.asked_at = self.recent.next();
             job.matches = self.tree.lookup(&key, self.settings.lookup).await;
             if job.matches.is_none() {
                 self.metrics.lookups_missed.inc();
@@ -70,6 +73,9 @@ impl Proxy {
         let first = job.route.take();
         let is_first = first.is_some();
         let route = first.unwrap_or_else(|| job.exchange.span.route());
+        if let (Some(key), Some(matches)) = (&job.key, &mut job.matches) {
+            self.recent.complete(job.asked_at, key, matches);
+        }
         let question =
             Question { turn: job.turn, key: job.key.as_deref(), matches: job.matches.as_ref(), except };
         let mut pick = match self.picker.pick(&question, self.clock.now()) {
@@ -80,6 +86,7 @@ impl Proxy {
             }
         };
         if let Some(key) = job.keyed() {
+            self.recent.add(key, pick.replica.id);
             let epoch = pick.replica.epoch.load(Relaxed);
             let last_use = self.tree.observe(key, pick.replica.id, pick.decision.uncached_tokens());
             let expected = Expectation { epoch, textual: job.textual, last_use };
@@ -118,6 +125,7 @@ impl<'a> Job<'a> {
             textual: false,
             key: None,
             matches: None,
+            asked_at: 0,
             route: Some(exchange.span.route()),
             began: Instant::now(),
         }

@@ -21,6 +21,10 @@ const SCALE_MIN_ANSWERS: u32 = 8;
 /// are a large part of them.
 const SCALE_MIN_TOKENS: u32 = 256;
 
+/// How much more than its engine says a cache is believed to hold. Too little costs points of hit rate,
+/// too much tenths (docs/routing.md), and the engine's tokens are only estimated here.
+const HEADROOM: f64 = 1.5;
+
 /// A capacity that changed by less than this share is the same: telling the tree costs it microseconds.
 const SAME_SHARE: f64 = 1.0 / 16.0;
 
@@ -91,7 +95,7 @@ impl Lessons {
     /// what answers show.
     pub(super) fn settle_capacity(&mut self, replica: &Replica, says: Option<u64>, effects: &mut Effects) {
         let lesson = self.known.entry(replica.id).or_default();
-        let said = says.map(|tokens| (tokens as f64 * lesson.scale.ratio()) as u64);
+        let said = says.map(|tokens| (tokens as f64 * lesson.scale.ratio() * HEADROOM) as u64);
         let Some(tokens) = said.or_else(|| lesson.feedback.capacity().tokens(self.assumed)) else { return };
         if lesson.told.is_some_and(|told| told.abs_diff(tokens) as f64 <= told as f64 * SAME_SHARE) {
             return;
@@ -184,8 +188,8 @@ mod tests {
         assert!(matches!(effects.capacity[..], [(_, 400_000..)]), "learnt: {:?}", effects.capacity);
         lessons.settle_capacity(&replica, Some(100_000), &mut effects);
         lessons.settle_capacity(&replica, Some(101_000), &mut effects);
-        assert_eq!(effects.capacity[1..], [(replica.id, 100_000)], "told when it changed");
-        assert_eq!(replica.learnt.capacity(), Some(100_000));
+        assert_eq!(effects.capacity[1..], [(replica.id, 150_000)], "told when it changed");
+        assert_eq!(replica.learnt.capacity(), Some(150_000));
     }
 
     #[test]
@@ -196,6 +200,6 @@ mod tests {
         longer.answer.reported_prompt_tokens = Some(8_000);
         (0..SCALE_MIN_ANSWERS).for_each(|_| lessons.answered(&replica, &longer, 0, &mut effects));
         lessons.settle_capacity(&replica, Some(100_000), &mut effects);
-        assert_eq!(effects.capacity, [(replica.id, 50_000)], "two of its tokens are one of ours");
+        assert_eq!(effects.capacity, [(replica.id, 75_000)], "two of its tokens are one of ours");
     }
 }
