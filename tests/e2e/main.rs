@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
+mod burst;
 mod fleet;
 mod hit_rate;
 mod lifecycle;
+mod lost_cache;
 mod process;

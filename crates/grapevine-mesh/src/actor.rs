@@ -14,7 +14,7 @@
 //! started again under a new generation, a host that does not answer is asked again when it did.
 //! Routing never waits for any of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,23 +22,40 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use chitchat::transport::Transport;
+use grapevine_tree::{Millis, RouterId};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
-use crate::carrier::SLOTS;
+use crate::answer::Asked;
+use crate::ask::Asker;
 use crate::config::{MeshConfig, MeshError};
 use crate::counters::Counters;
+use crate::exchange::Exchange;
 use crate::fleet::Fleet;
-use crate::net::UdpGossip;
+use crate::handle::{MAILBOX, MeshHandle, Msg};
+use crate::join::Joiner;
+use crate::log::Log;
 use crate::net::metered::Metered;
 use crate::outbox::Outbox;
 use crate::peer::Peer;
+use crate::port::Port;
+use crate::pull::Puller;
 use crate::seeds::{self, Dialler};
+use crate::seen::Vectors;
 use crate::session::Session;
 use crate::status::{MeshStatus, MeshTotals};
-use crate::{Host, Outgoing};
+use crate::{Host, Incoming, Outgoing};
+
+mod errand;
+mod mend;
+mod pace;
+
+use errand::Errand;
+use pace::Strain;
 
 /// Pause before gossip is started again after its task ended or its port was busy.
 const RETRY: Duration = Duration::from_secs(1);
@@ -53,54 +70,6 @@ const LEAVE_TICKS: u32 = 3;
 /// Ticks until we make up our mind about another router of our name. Just met, it looks dead; just
 /// dead, it looks alive for 2 s. So this long alive it is a twin, this long dead it is our past.
 const NAMESAKE_TICKS: u32 = 40;
-
-/// Commands waiting. There is only one kind, and it is sent once.
-const MAILBOX: usize = 4;
-
-/// Talks to the mesh actor. When the last clone is gone, gossip stops without a farewell.
-#[derive(Clone, Debug)]
-pub struct MeshHandle {
-    commands: mpsc::Sender<Msg>,
-    local: watch::Receiver<Option<SocketAddr>>,
-    status: Arc<ArcSwap<MeshStatus>>,
-}
-
-impl MeshHandle {
-    /// The UDP address gossip is bound to; `None` while it could not be bound.
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        *self.local.borrow()
-    }
-
-    /// The mesh at its last tick.
-    pub fn status(&self) -> Arc<MeshStatus> {
-        self.status.load_full()
-    }
-
-    /// Must: tells peers that this router goes away, gives that a few ticks to spread, and stops.
-    pub async fn leave(&self) {
-        let (done, stopped) = oneshot::channel();
-        // Either error means that the actor has stopped already.
-        if self.commands.send(Msg::Leave(done)).await.is_ok() {
-            let _ = stopped.await;
-        }
-    }
-
-    /// Resolves when the actor has stopped. Before [`leave`](Self::leave) was called, that is a bug.
-    pub async fn stopped(&self) {
-        self.commands.closed().await;
-    }
-}
-
-#[derive(Debug)]
-enum Msg {
-    Leave(oneshot::Sender<()>),
-}
-
-/// Where the transport comes from.
-enum Port {
-    Udp { bound: Option<Arc<UdpGossip>>, warned: bool },
-    Given(Arc<Metered>),
-}
 
 /// How a session of gossip ended.
 enum End {
@@ -125,9 +94,11 @@ struct NamesakeTicks {
 
 struct Mesh<H> {
     config: MeshConfig,
+    id: RouterId,
     host: Arc<H>,
     port: Port,
     local: watch::Sender<Option<SocketAddr>>,
+    joined: watch::Sender<bool>,
     seeds: watch::Receiver<Vec<SocketAddr>>,
     dialler: Dialler,
     status: Arc<ArcSwap<MeshStatus>>,
@@ -135,8 +106,23 @@ struct Mesh<H> {
     commands: mpsc::Receiver<Msg>,
     leaving: Option<Leaving>,
     collecting: Option<JoinHandle<Outgoing>>,
+    asker: Asker<H>,
+    errands: JoinSet<Errand>,
+    answers: JoinSet<()>,
+    asked: Asked,
     fleet: Fleet,
     outbox: Outbox,
+    log: Log,
+    puller: Puller,
+    vectors: Vectors,
+    joiner: Joiner,
+    /// Segments missed of each origin, at the last tick.
+    missed: BTreeMap<RouterId, u64>,
+    /// Origins of what was lost since the last snapshot.
+    lacking: BTreeSet<RouterId>,
+    lacking_since: Option<Millis>,
+    strain: Strain,
+    rng: SmallRng,
     /// The next session's generation is above this one.
     generation: u64,
     namesake: NamesakeTicks,
@@ -150,7 +136,7 @@ pub async fn spawn<H: Host>(config: MeshConfig, host: Arc<H>) -> Result<MeshHand
     config.check()?;
     config.check_udp()?;
     let counters = Arc::new(Counters::default());
-    let mut port = Port::Udp { bound: None, warned: false };
+    let mut port = Port::udp();
     let bound = port.bind(&config, &counters).await;
     if let Some(bound) = bound {
         config.advertised(bound)?;
@@ -158,8 +144,8 @@ pub async fn spawn<H: Host>(config: MeshConfig, host: Arc<H>) -> Result<MeshHand
     Ok(start(config, host, port, bound, counters))
 }
 
-/// Starts gossip over a transport of the caller's: a simulated network. Nothing is sealed, and
-/// `listen` must be the very address at which peers reach this router there.
+/// Starts gossip over a transport of the caller's: a simulated network. Its datagrams are not sealed,
+/// and `listen` must be the very address at which peers reach this router there.
 pub fn spawn_with_transport<H: Host>(
     config: MeshConfig,
     host: Arc<H>,
@@ -181,19 +167,39 @@ fn start<H: Host>(
 ) -> MeshHandle {
     let (sender, commands) = mpsc::channel(MAILBOX);
     let (local, local_watch) = watch::channel(bound);
+    let joiner = Joiner::new(config.join_timeout, !config.seeds.is_empty());
+    let (joined, joined_watch) = watch::channel(joiner.is_ready());
     let status = Arc::new(ArcSwap::from_pointee(MeshStatus::default()));
+    let exchange = Arc::new(Exchange::new(&config));
     let generation = config.generation.unwrap_or_else(unix_ms);
+    let mut rng = SmallRng::seed_from_u64(config.seed.unwrap_or_else(rand::random));
+    let id = RouterId::of_name(&config.router_name);
     let mesh = Mesh {
         seeds: seeds::watch(&config.seeds),
         dialler: Dialler::default(),
-        outbox: Outbox::new(generation, config.interval),
-        fleet: Fleet::new(SLOTS),
+        outbox: Outbox::new(id, generation, config.interval),
+        fleet: Fleet::new(),
+        log: Log::default(),
+        puller: Puller::new(config.interval),
+        vectors: Vectors::new(config.interval, rng.random_range(0.0..1.0)),
+        joiner,
+        missed: BTreeMap::new(),
+        lacking: BTreeSet::new(),
+        lacking_since: None,
+        strain: Strain::new(config.interval),
+        rng,
+        id,
+        asker: Asker { host: host.clone(), exchange: exchange.clone() },
+        errands: JoinSet::new(),
+        answers: JoinSet::new(),
+        asked: Asked::default(),
         config,
         host,
         port,
         local,
+        joined,
         status: status.clone(),
-        counters,
+        counters: counters.clone(),
         commands,
         leaving: None,
         collecting: None,
@@ -204,37 +210,12 @@ fn start<H: Host>(
         started: Instant::now(),
     };
     tokio::spawn(mesh.run());
-    MeshHandle { commands: sender, local: local_watch, status }
+    MeshHandle { commands: sender, local: local_watch, joined: joined_watch, status, exchange, counters }
 }
 
 fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-impl Port {
-    /// The bound address, if there is one by now.
-    async fn bind(&mut self, config: &MeshConfig, counters: &Arc<Counters>) -> Option<SocketAddr> {
-        let Self::Udp { bound, warned } = self else { return Some(config.listen) };
-        if bound.is_none() {
-            match UdpGossip::bind(config, counters.clone()).await {
-                Ok(gossip) => *bound = Some(Arc::new(gossip)),
-                Err(error) if *warned => debug!(listen = %config.listen, %error, "gossip port still busy"),
-                Err(error) => {
-                    *warned = true;
-                    warn!(listen = %config.listen, %error, "cannot bind gossip port: serving alone, trying on");
-                }
-            }
-        }
-        bound.as_ref()?.local_addr().ok()
-    }
-
-    fn transport(&self) -> Option<Arc<dyn Transport>> {
-        match self {
-            Self::Udp { bound, .. } => bound.clone().map(|it| it as Arc<dyn Transport>),
-            Self::Given(metered) => Some(metered.clone()),
-        }
-    }
 }
 
 impl<H: Host> Mesh<H> {
@@ -267,7 +248,9 @@ impl<H: Host> Mesh<H> {
                 return None;
             }
         };
-        let first = self.outbox.begin(self.generation);
+        self.vectors.begin();
+        let now = self.now();
+        let first = self.outbox.begin(self.generation, &mut self.log, now);
         match Session::open(&self.config, self.generation, advertised, first, transport.as_ref()).await {
             Ok(session) => {
                 info!(router = %self.config.router_name, generation = self.generation, %advertised, "gossip started");
@@ -282,13 +265,19 @@ impl<H: Host> Mesh<H> {
 
     /// Waits for the next try.
     async fn wait(&mut self) -> End {
+        self.look_after_joining();
         tokio::select! {
             () = sleep(RETRY) => End::Again,
-            msg = self.commands.recv() => {
-                if let Some(Msg::Leave(done)) = msg {
+            msg = self.commands.recv() => match msg {
+                Some(Msg::Leave(done)) => {
                     self.start_leaving(0, done);
+                    End::Stop
                 }
-                End::Stop
+                Some(Msg::Ask { ask, salt, reply }) => {
+                    self.on_ask(&ask, salt, reply);
+                    End::Again
+                }
+                None => End::Stop,
             }
         }
     }
@@ -309,6 +298,8 @@ impl<H: Host> Mesh<H> {
                 }
                 outgoing = collected(&mut self.collecting) => self.on_collected(&mut session, outgoing).await,
                 () = session.changed() => self.read(&mut session).await,
+                Some(errand) = self.errands.join_next() => self.on_errand(errand),
+                Some(_) = self.answers.join_next() => {}
                 why = &mut ended => {
                     warn!(error = %why, "gossip task ended, starting it again");
                     self.totals.restarts += 1;
@@ -318,6 +309,7 @@ impl<H: Host> Mesh<H> {
                 }
                 msg = self.commands.recv() => match msg {
                     Some(Msg::Leave(done)) => self.on_leave(&mut session, done).await,
+                    Some(Msg::Ask { ask, salt, reply }) => self.on_ask(&ask, salt, reply),
                     None => {
                         session.close().await;
                         return End::Stop;
@@ -344,6 +336,7 @@ impl<H: Host> Mesh<H> {
         }
         self.dial(session);
         self.collect(session);
+        self.mend(session).await;
         None
     }
 
@@ -358,7 +351,7 @@ impl<H: Host> Mesh<H> {
             self.totals.late_collects += 1;
             return;
         }
-        let (host, room) = (self.host.clone(), self.outbox.room(session.others()));
+        let (host, room) = (self.host.clone(), self.outbox.room(self.pace(session)));
         self.collecting = Some(tokio::spawn(async move { host.collect(room).await }));
     }
 
@@ -368,12 +361,14 @@ impl<H: Host> Mesh<H> {
             return;
         }
         let Some(outgoing) = outgoing else { return };
-        let writes = self.outbox.publish(outgoing, session.others(), self.now());
+        let (pace, now) = (self.pace(session), self.now());
+        let writes = self.outbox.publish(outgoing, pace, &mut self.log, now);
         session.write(writes).await;
     }
 
     async fn on_leave(&mut self, session: &mut Session, done: oneshot::Sender<()>) {
-        let writes = self.outbox.farewell(session.others(), self.now());
+        let now = self.now();
+        let writes = self.outbox.farewell(session.others(), &mut self.log, now);
         session.write(writes).await;
         self.start_leaving(LEAVE_TICKS, done);
     }
@@ -385,12 +380,25 @@ impl<H: Host> Mesh<H> {
     /// Takes in what changed since the last look.
     async fn read(&mut self, session: &mut Session) {
         let now = self.now();
-        for news in session.read(&self.fleet, &mut self.peers, &self.counters, now).await {
-            for incoming in self.fleet.hear(news, now) {
-                self.totals.segments_received += u64::from(!incoming.entries.is_empty());
-                self.totals.entries_received += incoming.entries.len() as u64;
-                self.host.deliver(incoming);
+        for told in session.read(&self.fleet, &mut self.peers, &self.counters, now).await {
+            let name = told.news.name.clone();
+            let has_segments = !told.news.segments.is_empty();
+            let incoming = self.fleet.hear(told.news, &mut self.log, now);
+            self.hand_over(incoming);
+            if let Some(router) = self.fleet.router(&name).filter(|_| has_segments) {
+                self.strain.note_lag(router.lag_ms, now);
             }
+            if let Some(seen) = told.seen {
+                self.on_seen(RouterId::of_name(&name), &seen, now);
+            }
+        }
+    }
+
+    fn hand_over(&mut self, incoming: Vec<Incoming>) {
+        for incoming in incoming {
+            self.totals.segments_received += u64::from(!incoming.entries.is_empty());
+            self.totals.entries_received += incoming.entries.len() as u64;
+            self.host.deliver(incoming);
         }
     }
 
@@ -421,12 +429,20 @@ impl<H: Host> Mesh<H> {
             traffic: self.counters.read(),
             ..self.totals.clone()
         };
+        let (level_pairs, pairs) = self.vectors.agreement(self.live_peers().map(|(id, _)| id), now);
         self.status.store(Arc::new(MeshStatus {
             generation: self.generation,
             advertised: session.map(Session::advertised),
             running: session.is_some(),
-            sealed: matches!(self.port, Port::Udp { .. }) && self.config.secret.is_some(),
+            sealed: self.port.is_udp() && self.config.secret.is_some(),
             name_conflict: self.namesake.live >= NAMESAKE_TICKS,
+            joined: self.joiner.is_ready(),
+            wants_snapshot: self.joiner.is_wanted(),
+            strained: self.strain.is_strained(now),
+            pointers: self.strain.may_point(now),
+            log_bytes: self.log.bytes(),
+            level_pairs,
+            pairs,
             peers: self.peers.iter().map(peer_status).collect(),
             totals,
         }));

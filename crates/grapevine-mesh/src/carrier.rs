@@ -1,9 +1,12 @@
 //! How what a router says lies in chitchat's keys.
 //!
 //! A router writes only its own state: a ring of [`SLOTS`] keys `d/00` to `d/3f`, each overwritten
-//! in turn by one [`Segment`](crate::codec::Segment); `load`, its latest vitals; `meta`, which any
-//! version can read. Nothing is ever deleted, so chitchat keeps no tombstones and never has to send
+//! in turn by one [`Segment`](crate::codec::Segment) or a [`Pointer`](crate::codec::Pointer) to one;
+//! `load`, its latest vitals; `seen`, how far it has come with the others; `meta`, which any version
+//! can read. Nothing is ever deleted, so chitchat keeps no tombstones and never has to send
 //! a whole state again. All keys are ASCII: chitchat's listeners slice keys at byte 1.
+
+use std::net::{IpAddr, SocketAddr};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
@@ -19,6 +22,9 @@ pub const RING_PREFIX: &str = "d/";
 /// Key of the vitals.
 pub const VITALS_KEY: &str = "load";
 
+/// Key of the version vector.
+pub const SEEN_KEY: &str = "seen";
+
 /// Key of [`Meta`].
 pub const META_KEY: &str = "meta";
 
@@ -33,12 +39,24 @@ const MAX_TICK_BYTES: usize = 12 * 1024;
 /// 300 kB, five full datagrams; past that the lag grows without bound, so stay at a third.
 const FLEET_TICK_BYTES: usize = 100_000;
 
+/// Bytes of one segment that is pointed to, at most. Below what a decoder takes.
+const MAX_POINTED_BYTES: usize = 64 * 1024;
+
+/// Bytes that one router should have to ask for in a tick, from all others: at 250 ms 2 MB/s, or
+/// 40,000 entries a second for its tree, some 5 % of a core.
+const FLEET_POINTED_BYTES: usize = 512 * 1024;
+
 /// Room that even a huge fleet leaves each router: vitals of a few replicas and a few entries.
 const MIN_TICK_BYTES: usize = 512;
 
 /// Bytes that a router in a fleet with `others` besides it may publish in a tick.
 pub fn tick_budget(others: usize) -> usize {
     (FLEET_TICK_BYTES / others.max(1)).clamp(MIN_TICK_BYTES, MAX_TICK_BYTES)
+}
+
+/// Bytes that such a router may leave in a tick for others to ask for.
+pub fn pointed_budget(others: usize) -> usize {
+    (FLEET_POINTED_BYTES / others.max(1)).clamp(tick_budget(others), MAX_POINTED_BYTES)
 }
 
 /// The ring's key for the segment numbered `seq`.
@@ -85,6 +103,17 @@ impl Meta {
     }
 }
 
+/// `url` as peers can use it: one that names every address of this host gets the address of `gossip`
+/// instead. `None` for loopback when gossip is not: peers would ask themselves.
+pub fn reachable_url(url: &str, gossip: IpAddr) -> Option<String> {
+    let Some((scheme, addr)) = url.split_once("://") else { return Some(url.to_owned()) };
+    let Ok(mut addr) = addr.trim_end_matches('/').parse::<SocketAddr>() else { return Some(url.to_owned()) };
+    if addr.ip().is_unspecified() {
+        addr.set_ip(gossip);
+    }
+    (!addr.ip().is_loopback() || gossip.is_loopback()).then(|| format!("{scheme}://{addr}"))
+}
+
 /// Whether `url` can be told: short and printable, so that it can go into a log.
 pub fn is_url(url: &str) -> bool {
     (1..=MAX_ADMIN_URL).contains(&url.len()) && url.bytes().all(|byte| byte.is_ascii_graphic())
@@ -111,6 +140,7 @@ mod tests {
         assert_eq!([0, 1, 8].map(tick_budget), [12_288; 3]);
         assert_eq!(tick_budget(31), 3225);
         assert_eq!(tick_budget(100_000), 512);
+        assert_eq!([0, 8, 31, 100_000].map(pointed_budget), [65_536, 65_536, 16_912, 512]);
     }
 
     #[test]
@@ -125,6 +155,19 @@ mod tests {
             assert_eq!(Meta::parse(bad), None, "{bad:?}");
         }
         assert_eq!(Meta::parse("1 1 http://\u{7}bell").unwrap().admin_url, None);
+    }
+
+    #[test]
+    fn an_admin_url_is_told_as_peers_can_use_it() {
+        let tell = |url, gossip: &str| reachable_url(url, gossip.parse().unwrap());
+        assert_eq!(tell("http://0.0.0.0:90", "10.0.0.7").as_deref(), Some("http://10.0.0.7:90"));
+        assert_eq!(tell("http://[::]:90", "fd00::7").as_deref(), Some("http://[fd00::7]:90"));
+        assert_eq!(tell("http://10.1.1.1:90/", "10.0.0.7").as_deref(), Some("http://10.1.1.1:90"));
+        assert_eq!(tell("http://127.0.0.1:90", "127.0.0.1").as_deref(), Some("http://127.0.0.1:90"));
+        assert_eq!(tell("http://127.0.0.1:90", "10.0.0.7"), None);
+        assert_eq!(tell("http://0.0.0.0:90", "127.0.0.1").as_deref(), Some("http://127.0.0.1:90"));
+        assert_eq!(tell("mem:7", "10.0.0.7").as_deref(), Some("mem:7"));
+        assert_eq!(tell("https://admin.example:9", "10.0.0.7").as_deref(), Some("https://admin.example:9"));
     }
 
     proptest! {

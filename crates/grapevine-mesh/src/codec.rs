@@ -1,13 +1,15 @@
-//! The bytes of what one router publishes. The only file that knows bincode.
+//! The bytes of what one router publishes and what it is asked. The only file that knows bincode.
 //!
 //! Every value starts with four plain bytes that any version can read: wire version, kind, and the
 //! hash scheme (u16, little endian). What follows is bincode 2 (`standard`: little endian, varints)
-//! of one of two bodies, a [`Segment`] or [`Vitals`]. A decoder checks everything it hands out:
-//! input length, memory claimed, trailing bytes, boundaries in range and ascending. So a peer of
-//! another version is told apart and counted, and a damaged or hostile value costs an error.
+//! of one body: a [`Segment`] or a [`Pointer`] to one, [`Vitals`], [`Seen`], or a message of the
+//! exchange ([`Ask`], [`SnapshotHead`], [`encode_page`]). A decoder checks everything it hands out: input length, memory
+//! claimed, trailing bytes, boundaries in range and ascending. So a peer of another version is told
+//! apart and counted, and a damaged or hostile value costs an error.
 //!
 //! Prefix counts travel as one byte on a log scale ([`quantise`]): zero, negative, infinite and NaN
-//! counts cannot be expressed.
+//! counts cannot be expressed. A boundary is 8 bytes: its hash, with the index in the low byte, which
+//! is no part of a hash.
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};
@@ -15,26 +17,48 @@ use grapevine_tree::boundary::{MAX_BOUNDARIES, SCHEME};
 use grapevine_tree::delta::MAX_MARKS;
 use grapevine_tree::{DeltaEntry, Mark, ReplicaId};
 
-use crate::{LoadReport, ReplicaEpoch};
+mod exchange;
+mod snapshot;
+mod vitals;
+
+pub use exchange::{Ask, MAX_RANGES, Segments, decode_ask, decode_segments, encode_ask, encode_segments};
+pub use snapshot::{SnapshotHead, decode_head, decode_page, encode_head, encode_page};
+pub use vitals::{
+    MAX_SEEN, Seen, SeenOrigin, Vitals, decode_seen, decode_vitals, encode_seen, encode_vitals,
+};
 
 /// Version of the layout below. Another number means another layout: never guess.
 pub const WIRE_VERSION: u8 = 1;
 
-/// Longest value that is decoded, in bytes. A publisher stays below it ([`crate::carrier`]).
+/// Longest value that is read from chitchat, in bytes. A publisher stays below it ([`crate::carrier`]).
 pub const MAX_VALUE_BYTES: usize = 16 * 1024;
 
-/// Memory a decode may claim, in bytes. The densest honest value of [`MAX_VALUE_BYTES`] claims 56 KiB.
-const MAX_CLAIM_BYTES: usize = 64 * 1024;
+/// Longest segment that is decoded, in bytes: one that a [`Pointer`] stands for.
+pub const MAX_SEGMENT_BYTES: usize = 65 * 1024;
+
+/// Longest message of the exchange that is decoded, in bytes.
+pub const MAX_EXCHANGE_BYTES: usize = 600 * 1024;
+
+/// Longest head of a snapshot that is decoded, in bytes: 800 replicas with all the dates they can have.
+pub const MAX_HEAD_BYTES: usize = 4 << 20;
+
+/// Memory that decoding a segment may claim, in bytes. The densest honest one claims 3.5 times its length.
+const MAX_CLAIM_BYTES: usize = 256 * 1024;
+
+/// Memory that decoding a message of the exchange may claim, in bytes: four times the longest one.
+const MAX_EXCHANGE_CLAIM_BYTES: usize = 4 * MAX_HEAD_BYTES;
 
 /// Version, kind, scheme.
 const HEADER_BYTES: usize = 4;
 
 const KIND_SEGMENT: u8 = 0;
 const KIND_VITALS: u8 = 1;
-
-/// Most of its own requests a router can claim to have on one replica. Far above any engine's
-/// queue; keeps sums over a fleet far from overflow.
-const MAX_INFLIGHT: u32 = 1 << 20;
+const KIND_POINTER: u8 = 2;
+const KIND_SEEN: u8 = 3;
+const KIND_ASK: u8 = 4;
+const KIND_SEGMENTS: u8 = 5;
+const KIND_HEAD: u8 = 6;
+const KIND_PAGE: u8 = 7;
 
 /// Steps of the count scale per doubling: neighbours differ by 9 %, so rounding costs at most 4.5 %.
 const COUNT_STEPS: f32 = 8.0;
@@ -42,8 +66,12 @@ const COUNT_STEPS: f32 = 8.0;
 /// Exponent of the smallest count, 2^-8. The largest is 2^(255/8 - 8), about 15 million.
 const COUNT_MIN_EXPONENT: f32 = -8.0;
 
-const CONFIG: Configuration<LittleEndian, Varint, Limit<MAX_CLAIM_BYTES>> =
-    bincode::config::standard().with_limit::<MAX_CLAIM_BYTES>();
+type Bounded<const BYTES: usize> = Configuration<LittleEndian, Varint, Limit<BYTES>>;
+
+const CONFIG: Bounded<MAX_CLAIM_BYTES> = bincode::config::standard().with_limit::<MAX_CLAIM_BYTES>();
+
+const EXCHANGE_CONFIG: Bounded<MAX_EXCHANGE_CLAIM_BYTES> =
+    bincode::config::standard().with_limit::<MAX_EXCHANGE_CLAIM_BYTES>();
 
 /// What a router learnt about prefixes in one tick.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,29 +86,23 @@ pub struct Segment {
     pub entries: Vec<DeltaEntry>,
 }
 
-/// What a router says of itself; each replaces the one before.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Vitals {
-    /// The publisher's generation.
+/// Stands in the ring for a segment that is to be asked for: too long for gossip, or gossip is behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pointer {
+    /// As in the segment.
     pub generation: u64,
-    /// Number within the generation, from 1.
+    /// As in the segment.
     pub seq: u64,
-    /// Generation at which the publisher's process started: its counters run since then.
-    pub boot: u64,
-    /// A newcomer leaves out segments numbered below this: they are older than the ring's span.
-    pub floor: u64,
-    /// Load on each replica.
-    pub loads: Vec<LoadReport>,
-    /// Cache epochs of replicas.
-    pub epochs: Vec<ReplicaEpoch>,
-    /// The publisher is going away.
-    pub draining: bool,
+    /// As in the segment.
+    pub sent_ms: u64,
+    /// Bytes of the segment.
+    pub len: u32,
 }
 
 /// Why a value was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// Longer than [`MAX_VALUE_BYTES`].
+    /// Longer than values of its kind may be.
     #[error("value of {0} bytes is too long")]
     TooLong(usize),
     /// Of another wire version.
@@ -113,36 +135,15 @@ struct WireEntry {
     marks: Vec<WireMark>,
 }
 
-/// The hash as bytes: a varint would take nine for a random number.
-#[derive(Encode, Decode)]
-struct WireMark {
-    index: u8,
-    hash: [u8; 8],
-}
+/// Hash and index, as bytes: a varint would take nine for a random number.
+type WireMark = [u8; 8];
 
 #[derive(Encode, Decode)]
-struct WireVitals {
+struct WirePointer {
     generation: u64,
     seq: u64,
-    boot: u64,
-    floor: u64,
-    draining: bool,
-    loads: Vec<WireLoad>,
-    epochs: Vec<WireEpoch>,
-}
-
-#[derive(Encode, Decode)]
-struct WireLoad {
-    replica: [u8; 4],
-    inflight: u32,
-    queued_tokens: u32,
-    new_tokens: u64,
-}
-
-#[derive(Encode, Decode)]
-struct WireEpoch {
-    replica: [u8; 4],
-    epoch: u32,
+    sent_ms: u64,
+    len: u32,
 }
 
 /// Bytes of a segment without entries, at most: header and four varints.
@@ -150,15 +151,13 @@ pub const SEGMENT_OVERHEAD: usize = HEADER_BYTES + 9 + 9 + 9 + 3;
 
 /// Bytes that `entry` takes in a segment.
 pub fn entry_len(entry: &DeltaEntry) -> usize {
-    4 + 1 + varint_len(u64::from(entry.age_tokens)) + 1 + 9 * entry.marks.len()
+    4 + 1 + varint_len(u64::from(entry.age_tokens)) + 1 + 8 * entry.marks.len()
 }
 
 /// Whether `entry` can be told: [`decode_segment`] takes exactly these.
 pub fn is_valid(entry: &DeltaEntry) -> bool {
-    let ascending = entry.marks.windows(2).all(|pair| matches!(pair, [a, b] if a.index < b.index));
-    let in_range = entry.marks.iter().all(|mark| usize::from(mark.index) < MAX_BOUNDARIES);
     let sized = (1..=MAX_MARKS).contains(&entry.marks.len());
-    ascending && in_range && sized && entry.count.is_finite() && entry.count > 0.0
+    are_valid(&entry.marks) && sized && entry.count.is_finite() && entry.count > 0.0
 }
 
 /// The bytes of a segment. Entries that are not [`is_valid`] are the caller's mistake and left out.
@@ -170,54 +169,26 @@ pub fn encode_segment(segment: &Segment) -> Vec<u8> {
 
 /// A segment from its bytes.
 pub fn decode_segment(bytes: &[u8]) -> Result<Segment, CodecError> {
-    let wire: WireSegment = decode(KIND_SEGMENT, bytes)?;
+    let wire: WireSegment = decode(KIND_SEGMENT, bytes, MAX_SEGMENT_BYTES, CONFIG)?;
     let entries = wire.entries.iter().map(from_wire).collect::<Result<_, _>>()?;
     Ok(Segment { generation: wire.generation, seq: wire.seq, sent_ms: wire.sent_ms, entries })
 }
 
-/// The bytes of a router's vitals.
-pub fn encode_vitals(vitals: &Vitals) -> Vec<u8> {
-    let load = |load: &LoadReport| WireLoad {
-        replica: load.replica.0.to_le_bytes(),
-        inflight: load.inflight.min(MAX_INFLIGHT),
-        queued_tokens: load.queued_tokens,
-        new_tokens: load.new_tokens,
-    };
-    let epoch = |it: &ReplicaEpoch| WireEpoch { replica: it.replica.0.to_le_bytes(), epoch: it.epoch };
-    let wire = WireVitals {
-        generation: vitals.generation,
-        seq: vitals.seq,
-        boot: vitals.boot,
-        floor: vitals.floor,
-        draining: vitals.draining,
-        loads: vitals.loads.iter().map(load).collect(),
-        epochs: vitals.epochs.iter().map(epoch).collect(),
-    };
-    encode(KIND_VITALS, wire)
+/// The bytes of a pointer.
+pub fn encode_pointer(pointer: &Pointer) -> Vec<u8> {
+    let Pointer { generation, seq, sent_ms, len } = *pointer;
+    encode(KIND_POINTER, WirePointer { generation, seq, sent_ms, len })
 }
 
-/// A router's vitals from their bytes.
-pub fn decode_vitals(bytes: &[u8]) -> Result<Vitals, CodecError> {
-    let wire: WireVitals = decode(KIND_VITALS, bytes)?;
-    if wire.loads.iter().any(|load| load.inflight > MAX_INFLIGHT) {
-        return Err(CodecError::OutOfRange);
-    }
-    let load = |load: WireLoad| LoadReport {
-        replica: replica(load.replica),
-        inflight: load.inflight,
-        queued_tokens: load.queued_tokens,
-        new_tokens: load.new_tokens,
-    };
-    let epoch = |it: WireEpoch| ReplicaEpoch { replica: replica(it.replica), epoch: it.epoch };
-    Ok(Vitals {
-        generation: wire.generation,
-        seq: wire.seq,
-        boot: wire.boot,
-        floor: wire.floor,
-        draining: wire.draining,
-        loads: wire.loads.into_iter().map(load).collect(),
-        epochs: wire.epochs.into_iter().map(epoch).collect(),
-    })
+/// A pointer from its bytes.
+pub fn decode_pointer(bytes: &[u8]) -> Result<Pointer, CodecError> {
+    let WirePointer { generation, seq, sent_ms, len } = decode(KIND_POINTER, bytes, MAX_VALUE_BYTES, CONFIG)?;
+    Ok(Pointer { generation, seq, sent_ms, len })
+}
+
+/// Whether these are the bytes of a pointer, going by their header.
+pub fn is_pointer(bytes: &[u8]) -> bool {
+    bytes.get(1) == Some(&KIND_POINTER)
 }
 
 /// A count as one byte, rounded to the nearest step of the log scale and clamped to its ends.
@@ -240,8 +211,13 @@ fn encode<T: Encode>(kind: u8, body: T) -> Vec<u8> {
     bytes
 }
 
-fn decode<T: Decode<()>>(kind: u8, bytes: &[u8]) -> Result<T, CodecError> {
-    if bytes.len() > MAX_VALUE_BYTES {
+fn decode<T: Decode<()>, const CLAIM: usize>(
+    kind: u8,
+    bytes: &[u8],
+    longest: usize,
+    config: Bounded<CLAIM>,
+) -> Result<T, CodecError> {
+    if bytes.len() > longest {
         return Err(CodecError::TooLong(bytes.len()));
     }
     let (&[version, its_kind, low, high], body) =
@@ -256,7 +232,7 @@ fn decode<T: Decode<()>>(kind: u8, bytes: &[u8]) -> Result<T, CodecError> {
     if its_kind != kind {
         return Err(CodecError::Malformed);
     }
-    let (value, used) = bincode::decode_from_slice(body, CONFIG).map_err(|_| CodecError::Malformed)?;
+    let (value, used) = bincode::decode_from_slice(body, config).map_err(|_| CodecError::Malformed)?;
     if used != body.len() {
         return Err(CodecError::Malformed);
     }
@@ -264,24 +240,38 @@ fn decode<T: Decode<()>>(kind: u8, bytes: &[u8]) -> Result<T, CodecError> {
 }
 
 fn to_wire(entry: &DeltaEntry) -> WireEntry {
-    let mark = |mark: &Mark| WireMark { index: mark.index, hash: mark.hash.to_le_bytes() };
     WireEntry {
         replica: entry.replica.0.to_le_bytes(),
         count: quantise(entry.count),
         age_tokens: entry.age_tokens,
-        marks: entry.marks.iter().map(mark).collect(),
+        marks: entry.marks.iter().map(pack).collect(),
     }
 }
 
 fn from_wire(wire: &WireEntry) -> Result<DeltaEntry, CodecError> {
-    let mark = |mark: &WireMark| Mark { index: mark.index, hash: u64::from_le_bytes(mark.hash) };
     let entry = DeltaEntry {
         replica: replica(wire.replica),
         count: dequantise(wire.count),
         age_tokens: wire.age_tokens,
-        marks: wire.marks.iter().map(mark).collect(),
+        marks: wire.marks.iter().map(unpack).collect(),
     };
     if is_valid(&entry) { Ok(entry) } else { Err(CodecError::OutOfRange) }
+}
+
+fn pack(mark: &Mark) -> WireMark {
+    (mark.hash & !0xff | u64::from(mark.index)).to_le_bytes()
+}
+
+fn unpack(wire: &WireMark) -> Mark {
+    let [index, ..] = *wire;
+    Mark { index, hash: u64::from_le_bytes(*wire) & !0xff }
+}
+
+/// Whether these marks can lie on one path.
+fn are_valid(marks: &[Mark]) -> bool {
+    let ascending = marks.windows(2).all(|pair| matches!(pair, [a, b] if a.index < b.index));
+    let in_range = |mark: &Mark| usize::from(mark.index) < MAX_BOUNDARIES && mark.hash & 0xff == 0;
+    ascending && marks.iter().all(in_range)
 }
 
 fn replica(bytes: [u8; 4]) -> ReplicaId {

@@ -10,6 +10,9 @@ use crate::carrier;
 /// everyone in 0.25 s (p99) for about 1 % of a core.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(250);
 
+/// How long a router that starts waits for what its peers know. A million boundaries take about a second.
+pub const DEFAULT_JOIN_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Intervals that make sense: below, chitchat's cost explodes; above, load reports are useless.
 const INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(10);
 
@@ -38,8 +41,14 @@ pub struct MeshConfig {
     pub previous_secret: Option<Vec<u8>>,
     /// Time between two publications.
     pub interval: Duration,
-    /// Where this router's admin port answers; told to peers.
+    /// Where this router's admin port answers; told to peers, who ask there for what they miss. Instead
+    /// of an address that means every address of the host, the gossip address is told; a loopback
+    /// address is not told when gossip goes further. Without it others do not ask this router.
     pub admin_url: Option<String>,
+    /// How long to wait for a snapshot before this router counts as joined. Zero: not at all.
+    pub join_timeout: Duration,
+    /// Of random choices that no security depends on; `None` draws one.
+    pub seed: Option<u64>,
     /// Generation to start with; `None` is the current time in Unix milliseconds. Simulations set it.
     pub generation: Option<u64>,
 }
@@ -57,6 +66,8 @@ impl MeshConfig {
             previous_secret: None,
             interval: DEFAULT_INTERVAL,
             admin_url: None,
+            join_timeout: DEFAULT_JOIN_TIMEOUT,
+            seed: None,
             generation: None,
         }
     }
@@ -131,6 +142,8 @@ impl fmt::Debug for MeshConfig {
             .field("previous_secret", &masked(&self.previous_secret))
             .field("interval", &self.interval)
             .field("admin_url", &self.admin_url)
+            .field("join_timeout", &self.join_timeout)
+            .field("seed", &self.seed)
             .field("generation", &self.generation)
             .finish()
     }

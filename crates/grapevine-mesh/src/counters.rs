@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::handle::Refused;
+
 /// Why a datagram was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DatagramReject {
@@ -58,9 +60,14 @@ pub(crate) struct Counters {
     bytes_received: AtomicU64,
     largest_datagram: AtomicU64,
     largest_message: AtomicU64,
+    /// Since it was last taken.
+    recent_message: AtomicU64,
     send_errors: AtomicU64,
     datagram_rejects: [AtomicU64; 5],
     segment_rejects: [AtomicU64; 4],
+    answers: AtomicU64,
+    answered_bytes: AtomicU64,
+    refusals: [AtomicU64; 6],
 }
 
 /// Counts since the start of the process, read at one moment.
@@ -84,6 +91,12 @@ pub struct Traffic {
     pub datagrams_rejected: Vec<(&'static str, u64)>,
     /// Published values dropped, by reason.
     pub segments_rejected: Vec<(&'static str, u64)>,
+    /// Questions of peers that were answered.
+    pub answers: u64,
+    /// Bytes of the answers.
+    pub answered_bytes: u64,
+    /// Questions that were refused, by reason.
+    pub questions_refused: Vec<(&'static str, u64)>,
 }
 
 impl Counters {
@@ -100,6 +113,22 @@ impl Counters {
 
     pub(crate) fn message(&self, bytes: usize) {
         self.largest_message.fetch_max(bytes as u64, Relaxed);
+        self.recent_message.fetch_max(bytes as u64, Relaxed);
+    }
+
+    /// The largest message since the last call.
+    pub(crate) fn take_recent_message(&self) -> u64 {
+        self.recent_message.swap(0, Relaxed)
+    }
+
+    pub(crate) fn answered(&self, bytes: usize) {
+        self.answers.fetch_add(1, Relaxed);
+        self.answered_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(crate) fn refused(&self, why: Refused) {
+        let of_all = Refused::ALL.iter().zip(&self.refusals);
+        of_all.filter(|((it, _), _)| *it == why).for_each(|(_, count)| _ = count.fetch_add(1, Relaxed));
     }
 
     pub(crate) fn send_failed(&self) {
@@ -119,6 +148,7 @@ impl Counters {
     pub(crate) fn read(&self) -> Traffic {
         let get = |count: &AtomicU64| count.load(Relaxed);
         let names = DatagramReject::ALL.iter().map(|(_, name)| *name);
+        let refusals = Refused::ALL.iter().map(|(_, name)| *name);
         let segment_names = SegmentReject::ALL.iter().map(|(_, name)| *name);
         Traffic {
             datagrams_sent: get(&self.datagrams_sent),
@@ -130,6 +160,9 @@ impl Counters {
             send_errors: get(&self.send_errors),
             datagrams_rejected: names.zip(self.datagram_rejects.iter().map(get)).collect(),
             segments_rejected: segment_names.zip(self.segment_rejects.iter().map(get)).collect(),
+            answers: get(&self.answers),
+            answered_bytes: get(&self.answered_bytes),
+            questions_refused: refusals.zip(self.refusals.iter().map(get)).collect(),
         }
     }
 }

@@ -2,27 +2,50 @@
 //!
 //! A router is known by its name. Each start of its gossip is a new generation, and only the newest
 //! generation of a name counts: an older one may still be relayed for minutes. Within a
-//! generation segments are numbered, so each is handed on exactly once in whatever order and how
-//! often it arrives; vitals replace one another, the latest wins, and epochs never go back.
+//! generation segments are numbered, so each is handed on exactly once in whatever order, on whatever
+//! way and how often it arrives; vitals replace one another, the latest wins, and epochs never go back.
+//!
+//! A number that was skipped is a hole. Peers that were ahead tell of further ones. Holes are what there
+//! is to ask for ([`Fleet::wants`]).
 //!
 //! A router that falls silent keeps its record: death is a rumour, and its name may return.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use grapevine_tree::{Millis, RouterId};
 
-use crate::codec::{Segment, Vitals};
-use crate::{Incoming, LoadReport, ReplicaEpoch};
+use crate::Incoming;
+use crate::carrier::SLOTS;
+use crate::codec::{MAX_RANGES, MAX_SEEN, Pointer, SeenOrigin, Segment, Vitals};
+use crate::log::Log;
 
 mod lag;
+mod router;
 mod sequence;
 
-use lag::LagMeter;
+pub use router::Router;
 pub use sequence::Sequence;
 
 /// Routers remembered by name, the silent ones included: a fleet of 100 replaced ten times over.
 pub const MAX_ROUTERS: usize = 1024;
+
+/// Segments by which a router may be behind and still ask for what it lacks: two minutes at the default
+/// tick, as long as peers keep them. Beyond it a snapshot mends.
+pub const SPAN: u64 = 512;
+
+/// A router silent for longer is no longer among what this one has seen, in milliseconds: its last words
+/// have spread or are gone.
+const SEEN_MS: Millis = 300_000;
+
+/// A segment as it was heard.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heard {
+    /// What it says.
+    pub segment: Segment,
+    /// Its bytes, for peers that miss it.
+    pub bytes: Arc<[u8]>,
+}
 
 /// News of one router, as its published state had it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,7 +57,9 @@ pub struct News {
     /// Its vitals, when they changed. A generation is listened to from its first vitals on.
     pub vitals: Option<Vitals>,
     /// Segments that changed.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<Heard>,
+    /// Pointers that changed.
+    pub pointers: Vec<Pointer>,
 }
 
 /// How a generation of a name relates to what is known.
@@ -46,56 +71,46 @@ pub enum Standing {
     Old,
 }
 
-/// What is known of one router.
-#[derive(Clone, Debug)]
-pub struct Router {
-    /// Its newest generation.
+/// Segments to ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// Whose.
+    pub origin: RouterId,
+    /// Of which generation.
     pub generation: u64,
-    /// It said that it is going away.
-    pub draining: bool,
-    /// Segments and entries handed on, all generations.
-    pub segments: u64,
-    /// See `segments`.
-    pub entries: u64,
-    /// New segments that arrived together with the latest one, less one: about how many ticks the
-    /// oldest of them was late.
-    pub lag_segments: u64,
-    /// Extra delay of the latest segments over the fastest of the last minute or two.
-    pub lag_ms: u64,
-    /// When something of it last arrived.
-    pub heard_at: Millis,
-    boot: u64,
-    restarted: bool,
-    vitals_seq: u64,
-    epochs: Vec<ReplicaEpoch>,
-    sequence: Sequence,
-    missed_before: u64,
-    lag: LagMeter,
+    /// First and last number of each range, lowest first.
+    pub holes: Vec<(u64, u64)>,
+    /// Since when the lowest has been missing.
+    pub since: Millis,
+    /// They are not in the ring: waiting for them is vain.
+    pub pointed: bool,
 }
 
-impl Router {
-    /// Segments that were overwritten before they were seen here, all generations.
-    pub fn missed(&self) -> u64 {
-        self.missed_before.saturating_add(self.sequence.missed())
-    }
-
-    /// Segments skipped that may still come.
-    pub fn open(&self) -> u64 {
-        self.sequence.open()
-    }
+/// How this router stands with what a peer has seen of an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Not behind.
+    Level,
+    /// Behind by what can be asked for.
+    Behind,
+    /// Behind by more than anyone keeps.
+    FarBehind,
 }
 
 /// The other routers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Fleet {
-    span: u64,
     routers: BTreeMap<Arc<str>, Router>,
+    names: BTreeMap<RouterId, Arc<str>>,
+    /// Where a snapshot stood with origins that were not met yet.
+    resumed: BTreeMap<RouterId, SeenOrigin>,
+    skipped: BTreeSet<RouterId>,
 }
 
 impl Fleet {
-    /// Knows nobody yet. Routers keep their newest `span` segments for others to find.
-    pub fn new(span: u64) -> Self {
-        Self { span, routers: BTreeMap::new() }
+    /// Knows nobody yet.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Everyone heard of, by name.
@@ -108,6 +123,11 @@ impl Fleet {
         self.routers.get(name)
     }
 
+    /// What is known of the router with this id.
+    pub fn by_id(&self, id: RouterId) -> Option<&Router> {
+        self.routers.get(self.names.get(&id)?)
+    }
+
     /// Whether `generation` of `name` is worth listening to.
     pub fn standing(&self, name: &str, generation: u64) -> Standing {
         match self.routers.get(name) {
@@ -117,7 +137,7 @@ impl Fleet {
     }
 
     /// Takes in news; what of it is new, in the order to hand it on.
-    pub fn hear(&mut self, news: News, now: Millis) -> Vec<Incoming> {
+    pub fn hear(&mut self, news: News, log: &mut Log, now: Millis) -> Vec<Incoming> {
         if !self.meet(&news, now) {
             return Vec::new();
         }
@@ -125,8 +145,98 @@ impl Fleet {
         router.heard_at = now;
         let origin = RouterId::of_name(&news.name);
         let vitals = news.vitals.and_then(|vitals| router.take_vitals(vitals));
-        let segments = router.take_segments(news.segments, now);
+        let segments = router.take_segments(origin, news.segments, log, now);
+        router.note_lag(&segments, now);
+        news.pointers.iter().for_each(|pointer| router.take_pointer(pointer, now));
         router.hand_on(origin, vitals, segments)
+    }
+
+    /// Takes in segments that were asked for.
+    pub fn take(
+        &mut self,
+        origin: RouterId,
+        segments: Vec<Heard>,
+        log: &mut Log,
+        now: Millis,
+    ) -> Vec<Incoming> {
+        let Some(router) = self.by_id_mut(origin) else { return Vec::new() };
+        let segments = router.take_segments(origin, segments, log, now);
+        router.hand_on(origin, None, segments)
+    }
+
+    /// A peer has seen this much of an origin.
+    pub fn compare(&mut self, seen: &SeenOrigin, now: Millis) -> Level {
+        let Some(router) = self.by_id_mut(seen.origin) else { return Level::Level };
+        if seen.generation != router.generation || seen.settled <= router.settled() {
+            return Level::Level;
+        }
+        if seen.settled.saturating_sub(router.settled()) > SPAN {
+            return Level::FarBehind;
+        }
+        router.sequence.announce(seen.settled);
+        router.note_holes(now);
+        Level::Behind
+    }
+
+    /// Nobody has these any more: they are given up. How many there were.
+    pub fn lose(&mut self, want: &Want, now: Millis) -> u64 {
+        let Some(router) = self.by_id_mut(want.origin) else { return 0 };
+        if router.generation != want.generation {
+            return 0;
+        }
+        let lost = want.holes.iter().map(|&(first, last)| router.sequence.lose(first, last)).sum();
+        router.note_holes(now);
+        lost
+    }
+
+    /// A snapshot that was taken over contains all segments up to these.
+    pub fn resume(&mut self, origins: &[SeenOrigin], now: Millis) {
+        for seen in origins {
+            let has_room = self.resumed.len() < MAX_SEEN;
+            match self.by_id_mut(seen.origin) {
+                Some(router) if router.generation == seen.generation => {
+                    router.sequence.resume(seen.settled);
+                    router.note_holes(now);
+                }
+                Some(router) if router.generation > seen.generation => {}
+                _ if has_room => _ = self.resumed.insert(seen.origin, *seen),
+                _ => {}
+            }
+        }
+    }
+
+    /// How far this router has come with each origin it heard of lately.
+    pub fn seen(&self, now: Millis) -> Vec<SeenOrigin> {
+        let recent = self.names.iter().filter_map(|(&origin, name)| Some((origin, self.routers.get(name)?)));
+        let recent = recent.filter(|(_, router)| now.saturating_sub(router.heard_at) <= SEEN_MS);
+        let seen = |(origin, router): (RouterId, &Router)| SeenOrigin {
+            origin,
+            generation: router.generation,
+            settled: router.settled(),
+            lost: router.missed(),
+        };
+        recent.map(seen).take(MAX_SEEN - 1).collect()
+    }
+
+    /// What there is to ask for.
+    pub fn wants(&self) -> Vec<Want> {
+        let want = |(&origin, name): (&RouterId, &Arc<str>)| {
+            let router = self.routers.get(name)?;
+            let (_, since, pointed) = router.lowest_hole()?;
+            let holes = router.sequence.holes(MAX_RANGES);
+            Some(Want { origin, generation: router.generation, holes, since, pointed })
+        };
+        self.names.iter().filter_map(want).collect()
+    }
+
+    /// Origins that were met since the last call and whose older segments were never heard and are in no
+    /// ring.
+    pub fn take_skipped(&mut self) -> BTreeSet<RouterId> {
+        std::mem::take(&mut self.skipped)
+    }
+
+    fn by_id_mut(&mut self, id: RouterId) -> Option<&mut Router> {
+        self.routers.get_mut(self.names.get(&id)?)
     }
 
     /// Makes the record fit the generation of `news`; whether there is one to hear it.
@@ -138,11 +248,19 @@ impl Fleet {
             return router.generation == news.generation;
         }
         let Some(vitals) = &news.vitals else { return false };
-        let router = match known {
-            Some(before) => before.reborn(news, vitals, self.span, now),
-            None => Router::first_met(news, vitals, self.span, now),
+        let from = first_of_interest(news, vitals);
+        let mut router = match known {
+            Some(before) => before.reborn(news, vitals, from, SPAN, now),
+            None => Router::first_met(news, vitals, from, SPAN, now),
         };
+        let id = RouterId::of_name(&news.name);
+        match self.resumed.remove(&id).filter(|seen| seen.generation == news.generation) {
+            Some(seen) => router.sequence.resume(seen.settled),
+            None if from > 0 => _ = self.skipped.insert(id),
+            None => {}
+        }
         self.make_room();
+        self.names.insert(id, news.name.clone());
         self.routers.insert(news.name.clone(), router);
         true
     }
@@ -155,107 +273,16 @@ impl Fleet {
         let silent = self.routers.iter().min_by_key(|(_, router)| router.heard_at);
         if let Some(name) = silent.map(|(name, _)| name.clone()) {
             self.routers.remove(&name);
+            self.names.remove(&RouterId::of_name(&name));
         }
-    }
-}
-
-impl Router {
-    fn first_met(news: &News, vitals: &Vitals, span: u64, now: Millis) -> Self {
-        Self {
-            generation: news.generation,
-            draining: false,
-            segments: 0,
-            entries: 0,
-            lag_segments: 0,
-            lag_ms: 0,
-            heard_at: now,
-            boot: vitals.boot,
-            restarted: false,
-            vitals_seq: 0,
-            epochs: Vec::new(),
-            sequence: Sequence::after(first_of_interest(news, vitals, span), span),
-            missed_before: 0,
-            lag: LagMeter::new(now),
-        }
-    }
-
-    /// The record after a newer generation of the same name came up.
-    fn reborn(&self, news: &News, vitals: &Vitals, span: u64, now: Millis) -> Self {
-        Self {
-            segments: self.segments,
-            entries: self.entries,
-            missed_before: self.missed(),
-            restarted: self.restarted || vitals.boot != self.boot,
-            ..Self::first_met(news, vitals, span, now)
-        }
-    }
-
-    /// Loads and epochs to hand on, if these vitals are the latest.
-    fn take_vitals(&mut self, vitals: Vitals) -> Option<(Vec<LoadReport>, Vec<ReplicaEpoch>)> {
-        if vitals.generation != self.generation || vitals.seq <= self.vitals_seq {
-            return None;
-        }
-        self.vitals_seq = vitals.seq;
-        self.draining = vitals.draining;
-        Some((vitals.loads, self.take_epochs(vitals.epochs)))
-    }
-
-    /// Those that grew.
-    fn take_epochs(&mut self, mut epochs: Vec<ReplicaEpoch>) -> Vec<ReplicaEpoch> {
-        let mut grown = Vec::new();
-        for it in &mut epochs {
-            let before = self.epochs.iter().find(|known| known.replica == it.replica);
-            match before.map_or(0, |known| known.epoch) {
-                before if before < it.epoch => grown.push(*it),
-                before => it.epoch = before,
-            }
-        }
-        self.epochs = epochs;
-        grown
-    }
-
-    /// The new ones, in order.
-    fn take_segments(&mut self, mut segments: Vec<Segment>, now: Millis) -> Vec<Segment> {
-        segments.sort_by_key(|segment| segment.seq);
-        segments.retain(|it| it.generation == self.generation && self.sequence.accept(it.seq));
-        if !segments.is_empty() {
-            let lag = &mut self.lag;
-            self.lag_ms = segments.iter().map(|it| lag.observe(now, it.sent_ms)).max().unwrap_or(0);
-            self.lag_segments = segments.len() as u64 - 1;
-        }
-        segments
-    }
-
-    /// One message for each segment; the first also carries the vitals.
-    fn hand_on(
-        &mut self,
-        origin: RouterId,
-        vitals: Option<(Vec<LoadReport>, Vec<ReplicaEpoch>)>,
-        segments: Vec<Segment>,
-    ) -> Vec<Incoming> {
-        self.segments += segments.len() as u64;
-        self.entries += segments.iter().map(|it| it.entries.len() as u64).sum::<u64>();
-        let plain = |entries| Incoming { origin, restarted: false, entries, loads: None, epochs: Vec::new() };
-        let mut out: Vec<Incoming> = segments.into_iter().map(|it| plain(it.entries)).collect();
-        if out.is_empty() && vitals.is_some() {
-            out.push(plain(Vec::new()));
-        }
-        if let Some(first) = out.first_mut() {
-            first.restarted = std::mem::take(&mut self.restarted);
-            if let Some((loads, epochs)) = vitals {
-                first.loads = Some(loads);
-                first.epochs = epochs;
-            }
-        }
-        out
     }
 }
 
 /// The number after which a newcomer starts to listen: what lies before it is stale or overwritten,
 /// and nothing that was missed.
-fn first_of_interest(news: &News, vitals: &Vitals, span: u64) -> u64 {
-    let head = news.segments.iter().map(|segment| segment.seq).max().unwrap_or(0);
-    vitals.floor.saturating_sub(1).max(head.saturating_sub(span))
+fn first_of_interest(news: &News, vitals: &Vitals) -> u64 {
+    let numbers = news.segments.iter().map(|it| it.segment.seq).chain(news.pointers.iter().map(|it| it.seq));
+    vitals.floor.saturating_sub(1).max(numbers.max().unwrap_or(0).saturating_sub(SLOTS))
 }
 
 #[cfg(test)]

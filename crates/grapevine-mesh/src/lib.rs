@@ -25,18 +25,27 @@
 
 use std::future::Future;
 
-use grapevine_tree::{DeltaEntry, ReplicaId, RouterId};
+use grapevine_tree::{DeltaEntry, ReplicaHistory, ReplicaId, RouterId, SnapshotPage};
 
 pub mod carrier;
 pub mod codec;
 pub mod fleet;
+pub mod join;
+pub mod log;
 pub mod outbox;
+pub mod pull;
+pub mod seen;
 
 mod actor;
+mod answer;
+mod ask;
 mod config;
 mod counters;
+mod exchange;
+mod handle;
 mod net;
 mod peer;
+mod port;
 mod seeds;
 mod session;
 mod status;
@@ -47,12 +56,14 @@ pub mod transport {
     pub use chitchat::transport::{ChannelTransport, Socket, Transport};
 }
 
-pub use actor::{MeshHandle, spawn, spawn_with_transport};
+pub use actor::{spawn, spawn_with_transport};
+pub use ask::Snapshot;
 pub use codec::entry_len;
-pub use config::{DEFAULT_INTERVAL, MIN_SECRET_BYTES, MeshConfig, MeshError};
+pub use config::{DEFAULT_INTERVAL, DEFAULT_JOIN_TIMEOUT, MIN_SECRET_BYTES, MeshConfig, MeshError};
 pub use counters::Traffic;
+pub use handle::{EXCHANGE_PATH, MAX_QUESTION_BYTES, MeshHandle, Refused};
 pub use outbox::Tally;
-pub use status::{MeshStatus, MeshTotals, PeerStatus};
+pub use status::{MeshStatus, MeshTotals, PeerStatus, Pulls, Snapshots};
 
 /// Load that a router has on one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +116,20 @@ pub struct Incoming {
     pub epochs: Vec<ReplicaEpoch>,
 }
 
+/// Why a peer did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FetchError {
+    /// Nobody answers there, or not in time, or not to the end.
+    #[error("unreachable: {0}")]
+    Unreachable(String),
+    /// It answered with this HTTP status: see [`Refused::status`].
+    #[error("refused with status {0}")]
+    Refused(u16),
+    /// The answer is longer than was asked for.
+    #[error("answer is too long")]
+    TooLong,
+}
+
 /// What the mesh needs of the router around it.
 pub trait Host: Send + Sync + 'static {
     /// What changed since the last call; entries worth at most about `budget` bytes. Answers
@@ -113,4 +138,25 @@ pub trait Host: Send + Sync + 'static {
 
     /// Hands over what a peer said. Must not block.
     fn deliver(&self, incoming: Incoming);
+
+    /// Posts `body` to [`EXCHANGE_PATH`] below the admin address `url` of a peer; its answer, of at most
+    /// `limit` bytes, is what the peer's [`MeshHandle::answer`] gave. The url is what a peer said: do
+    /// not follow redirects. The mesh gives up by itself when it takes too long.
+    fn fetch(
+        &self,
+        url: &str,
+        body: Vec<u8>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<u8>, FetchError>> + Send;
+
+    /// For a peer that joins: the dates that the pages of [`Self::snapshot`] refer to. `None` when the
+    /// tree does not answer.
+    fn histories(&self) -> impl Future<Output = Option<Vec<ReplicaHistory>>> + Send;
+
+    /// For a peer that joins: the tree from `cursor` on, at most about `budget` bytes of it.
+    fn snapshot(&self, cursor: u64, budget: usize) -> impl Future<Output = Option<SnapshotPage>> + Send;
+
+    /// Takes over what a peer knows: first the epochs, then the histories, then page by page. Resolves
+    /// when all of it is in the tree. Must not be skipped: the mesh does not ask for it again.
+    fn restore(&self, snapshot: Snapshot) -> impl Future<Output = ()> + Send;
 }

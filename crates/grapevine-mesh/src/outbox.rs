@@ -3,14 +3,20 @@
 //! Pure: time is an argument. An idle router writes nothing: a segment is written when there are
 //! entries, the vitals when they changed. One exception: when the last segment has grown older
 //! than the ring's span, the vitals are written once more to tell newcomers not to take it.
+//!
+//! When more is due than fits a tick, or gossip is strained, the ring holds a [`Pointer`] instead of a
+//! segment, and peers ask for it. That takes the bytes out of gossip: where datagrams get lost, big
+//! ones get lost more, which makes the next ones bigger.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
-use grapevine_tree::{DeltaEntry, Millis};
+use grapevine_tree::{DeltaEntry, Millis, RouterId};
 
 use crate::carrier::{self, SLOTS, VITALS_KEY};
-use crate::codec::{self, SEGMENT_OVERHEAD, Segment, Vitals};
+use crate::codec::{self, Pointer, SEGMENT_OVERHEAD, Segment, Vitals};
+use crate::log::Log;
 use crate::{LoadReport, Outgoing, ReplicaEpoch};
 
 /// Entries that wait for a later tick, at most: about ten full ticks of a small fleet. They are
@@ -27,6 +33,20 @@ pub const MAX_EPOCHS: usize = 512;
 /// have reached anyone. Said twice does no harm.
 const REPEATED: usize = 8;
 
+/// Longest segment in a strained ring, in bytes: a few entries. 64 of them fit two datagrams on the wire.
+const STRAINED_BYTES: usize = 256;
+
+/// How much may be said, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Routers besides this one.
+    pub others: usize,
+    /// Peers can ask this router for what it points to.
+    pub pointers: bool,
+    /// Gossip is behind: nothing big may go into it.
+    pub strained: bool,
+}
+
 /// A key and the value to set it to.
 pub type Write = (String, String);
 
@@ -37,6 +57,8 @@ pub struct Tally {
     pub entries: u64,
     /// Bytes of values published, before chitchat compresses and repeats them.
     pub value_bytes: u64,
+    /// Segments that peers were pointed to.
+    pub pointed: u64,
     /// Times an entry had to wait for a later tick.
     pub deferred: u64,
     /// Entries dropped because too many waited.
@@ -48,6 +70,7 @@ pub struct Tally {
 /// The publishing side of one router.
 #[derive(Debug)]
 pub struct Outbox {
+    id: RouterId,
     boot: u64,
     generation: u64,
     span_ms: Millis,
@@ -56,18 +79,29 @@ pub struct Outbox {
     vitals_len: usize,
     backlog: VecDeque<DeltaEntry>,
     backlog_bytes: usize,
-    /// Numbers and times of the segments in the ring, oldest first.
-    ring: VecDeque<(u64, Millis)>,
+    /// The ring, oldest first.
+    ring: VecDeque<Slot>,
     /// The newest of them.
     recent: VecDeque<Segment>,
     tally: Tally,
 }
 
+/// What is known of a segment in the ring.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    seq: u64,
+    at: Millis,
+    /// Bytes of the segment, while it is itself in the ring.
+    inline: Option<usize>,
+}
+
 impl Outbox {
-    /// The outbox of a process that started as `generation` and publishes every `interval`.
-    pub fn new(generation: u64, interval: Duration) -> Self {
+    /// The outbox of the router `id`, whose process started as `generation` and publishes every
+    /// `interval`.
+    pub fn new(id: RouterId, generation: u64, interval: Duration) -> Self {
         let span_ms = SLOTS.saturating_mul(interval.as_millis() as Millis);
         Self {
+            id,
             boot: generation,
             generation,
             span_ms,
@@ -83,7 +117,7 @@ impl Outbox {
     }
 
     /// Gossip starts, or starts again, under `generation` with an empty state. The first writes.
-    pub fn begin(&mut self, generation: u64) -> Vec<Write> {
+    pub fn begin(&mut self, generation: u64, log: &mut Log, now: Millis) -> Vec<Write> {
         self.generation = generation;
         self.seq = 0;
         self.ring.clear();
@@ -91,7 +125,7 @@ impl Outbox {
         let mut writes = Vec::new();
         self.write_vitals(1, &mut writes);
         for segment in std::mem::take(&mut self.recent) {
-            self.write_segment(segment.entries, segment.sent_ms, &mut writes);
+            self.write_segment(segment, carrier::tick_budget(1), log, now, &mut writes);
         }
         writes
     }
@@ -101,22 +135,42 @@ impl Outbox {
         self.tally
     }
 
-    /// Bytes of new entries that fit this tick, in a fleet with `others`.
-    pub fn room(&self, others: usize) -> usize {
-        self.budget(others).saturating_sub(self.backlog_bytes)
+    /// Number of the newest segment.
+    pub fn seq(&self) -> u64 {
+        self.seq
     }
 
-    /// Takes in what the host has to say; what to write for it.
-    pub fn publish(&mut self, outgoing: Outgoing, others: usize, now: Millis) -> Vec<Write> {
+    /// The cache epochs that were last told.
+    pub fn epochs(&self) -> &[ReplicaEpoch] {
+        &self.vitals.epochs
+    }
+
+    /// Number of the newest segment older than `time` that the ring points to.
+    pub fn pointed_before(&self, time: Millis) -> Option<u64> {
+        let old = self.ring.iter().rev().filter(|slot| slot.at < time);
+        old.filter(|slot| slot.inline.is_none()).map(|slot| slot.seq).next()
+    }
+
+    /// Bytes of new entries that fit this tick.
+    pub fn room(&self, pace: Pace) -> usize {
+        self.most(pace).saturating_sub(self.backlog_bytes)
+    }
+
+    /// Takes in what the host has to say; what to write for it. Segments also go into the log.
+    pub fn publish(&mut self, outgoing: Outgoing, pace: Pace, log: &mut Log, now: Millis) -> Vec<Write> {
         let Outgoing { entries, mut loads, mut epochs, draining } = outgoing;
         self.queue(entries);
         busiest(&mut loads);
         largest(&mut epochs);
         let mut writes = Vec::new();
-        let entries = self.next_entries(others);
+        let entries = self.next_entries(pace);
         if !entries.is_empty() {
             self.tally.entries += entries.len() as u64;
-            self.write_segment(entries, now, &mut writes);
+            let segment = Segment { generation: 0, seq: 0, sent_ms: now, entries };
+            self.write_segment(segment, self.inline(pace), log, now, &mut writes);
+        }
+        if pace.strained && pace.pointers {
+            self.shrink(log, &mut writes);
         }
 
         let changed =
@@ -130,14 +184,25 @@ impl Outbox {
         writes
     }
 
-    /// The last word: this router goes away and has nothing in flight.
-    pub fn farewell(&mut self, others: usize, now: Millis) -> Vec<Write> {
+    /// The last word: this router goes away and has nothing in flight. Nobody could ask for more.
+    pub fn farewell(&mut self, others: usize, log: &mut Log, now: Millis) -> Vec<Write> {
         let epochs = self.vitals.epochs.clone();
-        self.publish(Outgoing { entries: Vec::new(), loads: Vec::new(), epochs, draining: true }, others, now)
+        let last = Outgoing { entries: Vec::new(), loads: Vec::new(), epochs, draining: true };
+        self.publish(last, Pace { others, pointers: false, strained: false }, log, now)
     }
 
-    fn budget(&self, others: usize) -> usize {
-        carrier::tick_budget(others).saturating_sub(SEGMENT_OVERHEAD + self.vitals_len)
+    /// Bytes of entries that may stand in the ring this tick.
+    fn inline(&self, pace: Pace) -> usize {
+        let budget = carrier::tick_budget(pace.others).saturating_sub(SEGMENT_OVERHEAD + self.vitals_len);
+        if pace.strained && pace.pointers { budget.min(STRAINED_BYTES) } else { budget }
+    }
+
+    /// Bytes of entries that may be published this tick.
+    fn most(&self, pace: Pace) -> usize {
+        match pace.pointers {
+            true => carrier::pointed_budget(pace.others).saturating_sub(SEGMENT_OVERHEAD),
+            false => self.inline(pace),
+        }
     }
 
     fn queue(&mut self, entries: Vec<DeltaEntry>) {
@@ -154,8 +219,8 @@ impl Outbox {
     }
 
     /// Oldest first: a count that waited must not overwrite the newer one behind it.
-    fn next_entries(&mut self, others: usize) -> Vec<DeltaEntry> {
-        let mut left = self.budget(others);
+    fn next_entries(&mut self, pace: Pace) -> Vec<DeltaEntry> {
+        let mut left = self.most(pace);
         let mut entries = Vec::new();
         while let Some(entry) = self.backlog.front() {
             let len = codec::entry_len(entry);
@@ -171,12 +236,53 @@ impl Outbox {
         entries
     }
 
-    fn write_segment(&mut self, entries: Vec<DeltaEntry>, at: Millis, writes: &mut Vec<Write>) {
+    /// Publishes `segment` as the next one: itself if its entries take at most `inline` bytes.
+    fn write_segment(
+        &mut self,
+        segment: Segment,
+        inline: usize,
+        log: &mut Log,
+        now: Millis,
+        writes: &mut Vec<Write>,
+    ) {
         self.seq += 1;
-        push_bounded(&mut self.ring, (self.seq, at), SLOTS as usize);
-        let segment = Segment { generation: self.generation, seq: self.seq, sent_ms: at, entries };
-        self.write(carrier::slot_key(self.seq), &codec::encode_segment(&segment), writes);
+        let segment = Segment { generation: self.generation, seq: self.seq, ..segment };
+        let bytes: Arc<[u8]> = codec::encode_segment(&segment).into();
+        log.keep(self.id, self.generation, self.seq, bytes.clone(), now);
+        // The one entry that always goes is far below the longest value.
+        let is_inline = bytes.len() <= inline + SEGMENT_OVERHEAD || segment.entries.len() == 1;
+        let slot = Slot { seq: self.seq, at: segment.sent_ms, inline: is_inline.then_some(bytes.len()) };
+        push_bounded(&mut self.ring, slot, SLOTS as usize);
+        match is_inline {
+            true => self.write(carrier::slot_key(self.seq), &bytes, writes),
+            false => self.write_pointer(slot, bytes.len(), writes),
+        }
         push_bounded(&mut self.recent, segment, REPEATED);
+    }
+
+    fn write_pointer(&mut self, slot: Slot, len: usize, writes: &mut Vec<Write>) {
+        self.tally.pointed += 1;
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let pointer = Pointer { generation: self.generation, seq: slot.seq, sent_ms: slot.at, len };
+        self.write(carrier::slot_key(slot.seq), &codec::encode_pointer(&pointer), writes);
+    }
+
+    /// Takes what is big out of the ring, as long as it can still be asked for.
+    fn shrink(&mut self, log: &Log, writes: &mut Vec<Write>) {
+        let (id, generation) = (self.id, self.generation);
+        let is_big = |slot: &&mut Slot| {
+            slot.inline.is_some_and(|len| len > STRAINED_BYTES + SEGMENT_OVERHEAD)
+                && log.find(id, generation, slot.seq).is_some()
+        };
+        let big: Vec<(Slot, usize)> = self
+            .ring
+            .iter_mut()
+            .filter(is_big)
+            .filter_map(|slot| slot.inline.take().map(|len| (*slot, len)))
+            .collect();
+        for (slot, len) in big {
+            self.write_pointer(slot, len, writes);
+        }
     }
 
     fn write_vitals(&mut self, floor: u64, writes: &mut Vec<Write>) {
@@ -196,8 +302,8 @@ impl Outbox {
 
     /// Number of the first segment younger than the ring's span; the next one if there is none.
     fn floor(&self, now: Millis) -> u64 {
-        let young = |&&(_, at): &&(u64, Millis)| now.saturating_sub(at) < self.span_ms;
-        self.ring.iter().find(young).map_or(self.seq + 1, |&(seq, _)| seq)
+        let young = |slot: &&Slot| now.saturating_sub(slot.at) < self.span_ms;
+        self.ring.iter().find(young).map_or(self.seq + 1, |slot| slot.seq)
     }
 }
 

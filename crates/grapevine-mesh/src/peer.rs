@@ -10,6 +10,7 @@ use grapevine_tree::{Millis, RouterId};
 use crate::carrier::{META_KEY, Meta};
 use crate::codec::WIRE_VERSION;
 use crate::fleet::Router;
+use crate::pull::Candidate;
 use crate::status::PeerStatus;
 
 /// What chitchat knows of a router's newest generation.
@@ -58,6 +59,17 @@ impl Peer {
     /// Whether what it says can be read here.
     pub(crate) fn is_compatible(&self) -> bool {
         self.meta.as_ref().is_some_and(|meta| meta.wire == WIRE_VERSION && meta.scheme == SCHEME)
+    }
+
+    /// Whether it lives and what it says can be read here.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.live && self.is_compatible()
+    }
+
+    /// Whom to ask, if it can be asked.
+    pub(crate) fn candidate(&self, name: &Arc<str>) -> Option<Candidate> {
+        let url = self.admin_url.clone().filter(|_| self.is_heard())?;
+        Some(Candidate { id: RouterId::of_name(name), name: name.clone(), url })
     }
 
     pub(crate) fn status(&self, name: &Arc<str>, router: Option<&Router>, now: Millis) -> PeerStatus {

@@ -15,11 +15,13 @@ use grapevine_tree::boundary::SCHEME;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::carrier::{META_KEY, Meta, RING_PREFIX, VITALS_KEY, from_text};
-use crate::codec::{CodecError, WIRE_VERSION, decode_segment, decode_vitals};
+use crate::carrier::{self, META_KEY, Meta, RING_PREFIX, SEEN_KEY, VITALS_KEY, from_text};
+use crate::codec::{
+    CodecError, Seen, WIRE_VERSION, decode_pointer, decode_seen, decode_segment, decode_vitals, is_pointer,
+};
 use crate::config::MeshConfig;
 use crate::counters::{Counters, SegmentReject};
-use crate::fleet::{Fleet, MAX_ROUTERS, News, Standing};
+use crate::fleet::{Fleet, Heard, MAX_ROUTERS, News, Standing};
 use crate::outbox::Write;
 use crate::peer::Peer;
 
@@ -50,8 +52,9 @@ pub(crate) struct Session {
     changed: Arc<Notify>,
     read_at: Option<Instant>,
     /// Dropping these would stop the notices.
-    _listeners: [ListenerHandle; 3],
+    _listeners: [ListenerHandle; 4],
     name: Arc<str>,
+    tells_url: bool,
     namesake: Option<Namesake>,
     live_addresses: BTreeSet<SocketAddr>,
     cursors: BTreeMap<ChitchatId, u64>,
@@ -71,7 +74,15 @@ pub(crate) struct Namesake {
 struct Raw {
     id: ChitchatId,
     vitals: Option<String>,
+    seen: Option<String>,
     slots: Vec<String>,
+}
+
+/// What one router published since the last look.
+pub(crate) struct Told {
+    pub(crate) news: News,
+    /// Its version vector, when it changed.
+    pub(crate) seen: Option<Seen>,
 }
 
 impl Session {
@@ -82,7 +93,10 @@ impl Session {
         mut first: Vec<Write>,
         transport: &dyn Transport,
     ) -> anyhow::Result<Self> {
-        let meta = Meta { wire: WIRE_VERSION, scheme: SCHEME, admin_url: config.admin_url.clone() };
+        let url = config.admin_url.as_deref();
+        let admin_url = url.and_then(|url| carrier::reachable_url(url, advertised.ip()));
+        let tells_url = admin_url.is_some();
+        let meta = Meta { wire: WIRE_VERSION, scheme: SCHEME, admin_url };
         first.insert(0, (META_KEY.to_owned(), meta.to_text()));
         let id = ChitchatId::new(config.router_name.as_str(), generation, advertised);
         let name = id.node_id.clone();
@@ -90,7 +104,7 @@ impl Session {
         let changed = Arc::new(Notify::new());
         let listeners = handle
             .with_chitchat(|chitchat| {
-                [RING_PREFIX, VITALS_KEY, META_KEY].map(|key| listen(chitchat, key, &changed))
+                [RING_PREFIX, VITALS_KEY, META_KEY, SEEN_KEY].map(|key| listen(chitchat, key, &changed))
             })
             .await;
         Ok(Self {
@@ -100,6 +114,7 @@ impl Session {
             read_at: None,
             _listeners: listeners,
             name,
+            tells_url,
             namesake: None,
             live_addresses: BTreeSet::from([advertised]),
             cursors: BTreeMap::new(),
@@ -136,6 +151,11 @@ impl Session {
 
     pub(crate) fn advertised(&self) -> SocketAddr {
         self.handle.chitchat_id().gossip_advertise_addr
+    }
+
+    /// Whether peers know where to ask this router.
+    pub(crate) fn tells_url(&self) -> bool {
+        self.tells_url
     }
 
     /// Routers besides this one that are live.
@@ -183,7 +203,7 @@ impl Session {
         peers: &mut BTreeMap<Arc<str>, Peer>,
         counters: &Counters,
         now: Millis,
-    ) -> Vec<News> {
+    ) -> Vec<Told> {
         let raws = {
             let chitchat = self.handle.chitchat();
             let mut chitchat = chitchat.lock().await;
@@ -245,9 +265,11 @@ impl Session {
         let since = if *cursor > state.max_version() { 0 } else { *cursor };
         *cursor = state.max_version();
         let slots = state.iter_prefix(RING_PREFIX).filter(|(_, value)| value.version > since);
+        let seen = state.get_versioned(SEEN_KEY).filter(|seen| seen.version > since);
         Some(Raw {
             id: id.clone(),
             vitals: (vitals.version > since).then(|| vitals.value.clone()),
+            seen: seen.map(|seen| seen.value.clone()),
             slots: slots.map(|(_, value)| value.value.clone()).collect(),
         })
     }
@@ -305,18 +327,37 @@ fn forget(chitchat: &mut Chitchat, id: &ChitchatId) {
     }
 }
 
-fn decode(raw: Raw, counters: &Counters) -> News {
+fn decode(raw: Raw, counters: &Counters) -> Told {
     let generation = raw.id.generation_id;
     let vitals = raw.vitals.and_then(|text| {
         let vitals = counted(bytes_of(&text).and_then(|bytes| decode_vitals(&bytes)), counters)?;
         of_generation(vitals.generation == generation, counters).then_some(vitals)
     });
-    let segment = |text: &String| {
-        let segment = counted(bytes_of(text).and_then(|bytes| decode_segment(&bytes)), counters)?;
-        of_generation(segment.generation == generation, counters).then_some(segment)
-    };
-    let segments = raw.slots.iter().filter_map(segment).collect();
-    News { name: raw.id.node_id, generation, vitals, segments }
+    let seen = raw.seen.and_then(|text| {
+        let seen = counted(bytes_of(&text).and_then(|bytes| decode_seen(&bytes)), counters)?;
+        of_generation(seen.generation == generation, counters).then_some(seen)
+    });
+    let mut news =
+        News { name: raw.id.node_id, generation, vitals, segments: Vec::new(), pointers: Vec::new() };
+    for text in &raw.slots {
+        decode_slot(text, &mut news, counters);
+    }
+    Told { news, seen }
+}
+
+/// A slot of the ring: a segment, or a pointer to one.
+fn decode_slot(text: &str, news: &mut News, counters: &Counters) {
+    let Some(bytes) = counted(bytes_of(text), counters) else { return };
+    if is_pointer(&bytes) {
+        let pointer = counted(decode_pointer(&bytes), counters);
+        let of_router =
+            pointer.filter(|pointer| of_generation(pointer.generation == news.generation, counters));
+        news.pointers.extend(of_router);
+    } else if let Some(segment) = counted(decode_segment(&bytes), counters)
+        && of_generation(segment.generation == news.generation, counters)
+    {
+        news.segments.push(Heard { segment, bytes: bytes.into() });
+    }
 }
 
 fn bytes_of(text: &str) -> Result<Vec<u8>, CodecError> {

@@ -21,6 +21,21 @@ pub struct MeshStatus {
     pub sealed: bool,
     /// Another live router uses this router's name: peers believe only the newer of the two.
     pub name_conflict: bool,
+    /// It has what its peers know, or waited long enough for it.
+    pub joined: bool,
+    /// It would like a snapshot: its first one, or because it missed too much.
+    pub wants_snapshot: bool,
+    /// Gossip is behind: peers are pointed to what they then ask for.
+    pub strained: bool,
+    /// Peers can ask this router for what it points to, as far as they let on.
+    pub pointers: bool,
+    /// Bytes of recent segments kept for peers that miss some.
+    pub log_bytes: usize,
+    /// Pairs of a live peer and an origin in which the peer has all that was known a moment before it
+    /// last told.
+    pub level_pairs: usize,
+    /// All such pairs.
+    pub pairs: usize,
     /// The other routers, by name.
     pub peers: Vec<PeerStatus>,
     /// Counts since the start of the process.
@@ -50,7 +65,7 @@ pub struct PeerStatus {
     pub compatible: bool,
     /// Segments received.
     pub segments: u64,
-    /// Segments that were overwritten before they came.
+    /// Segments that nobody had any more when they were missed here.
     pub missed: u64,
     /// Segments that were skipped and may still come.
     pub open: u64,
@@ -77,13 +92,48 @@ pub struct MeshTotals {
     pub segments_received: u64,
     /// Entries received from all peers.
     pub entries_received: u64,
+    /// Questions to peers for missing segments.
+    pub pulls: Pulls,
+    /// Snapshots of peers that were asked for.
+    pub snapshots: Snapshots,
     /// What was published, and what had to wait.
     pub published: Tally,
     /// Datagrams and bytes, and what was rejected.
     pub traffic: Traffic,
 }
 
+/// Questions to peers for missing segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pulls {
+    /// Answered with something that was missing.
+    pub answered: u64,
+    /// Answered without.
+    pub empty: u64,
+    /// Not answered, or with what cannot be believed.
+    pub failed: u64,
+    /// Segments that came this way.
+    pub segments: u64,
+    /// Segments given up: nobody had them any more.
+    pub given_up: u64,
+}
+
+/// Snapshots of peers that were asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Snapshots {
+    /// Taken over.
+    pub restored: u64,
+    /// Refused by peers that were joining themselves.
+    pub joining: u64,
+    /// Not come, or not whole.
+    pub failed: u64,
+}
+
 impl MeshStatus {
+    /// Share of [`Self::pairs`] that are level; 1 when there are none.
+    pub fn agreement(&self) -> f64 {
+        if self.pairs == 0 { 1.0 } else { self.level_pairs as f64 / self.pairs as f64 }
+    }
+
     /// Peers that are live, speak what this router speaks and are not going away.
     pub fn live_peers(&self) -> usize {
         self.peers.iter().filter(|peer| peer.live && peer.compatible && !peer.draining).count()

@@ -10,7 +10,10 @@ use std::time::Duration;
 use chitchat::{ChitchatConfig, ChitchatHandle, ChitchatId, FailureDetectorConfig, spawn_chitchat};
 use grapevine_mesh::codec::{Segment, Vitals, encode_segment, encode_vitals};
 use grapevine_mesh::transport::ChannelTransport;
-use grapevine_mesh::{Host, Incoming, MeshConfig, MeshHandle, Outgoing, carrier, spawn_with_transport};
+use grapevine_mesh::{
+    FetchError, Host, Incoming, MeshConfig, MeshHandle, Outgoing, Snapshot, carrier, spawn_with_transport,
+};
+use grapevine_tree::{ReplicaHistory, SnapshotPage};
 
 mod common;
 
@@ -95,7 +98,7 @@ async fn values_that_are_wrong_are_counted_and_the_rest_is_read() {
         ("unknown", "left alone".to_owned()),
     ];
     let _odd = odd_router(&network, &keys).await;
-    until("the good ones are read", || host.hashes("odd") == [1, 7]).await;
+    until("the good ones are read", || host.numbers("odd") == [1, 7]).await;
     ticks(&a, 2).await;
     for (reason, count) in [("version", 1), ("scheme", 1), ("generation", 1), ("malformed", 3)] {
         assert_eq!(rejected(&a, reason), count, "{reason}");
@@ -114,7 +117,7 @@ async fn a_router_without_vitals_is_read_once_it_has_some() {
     ticks(&a, 5).await;
     assert!(host.heard().is_empty());
     odd.with_chitchat(|chitchat| chitchat.self_node_state().set("load", vitals(7))).await;
-    until("it is read", || host.hashes("odd") == [1]).await;
+    until("it is read", || host.numbers("odd") == [1]).await;
 }
 
 /// Never answers the first time, panics the second, says something the third.
@@ -139,6 +142,20 @@ impl Host for MoodyHost {
     fn deliver(&self, incoming: Incoming) {
         self.heard.deliver(incoming);
     }
+
+    async fn fetch(&self, _url: &str, _body: Vec<u8>, _limit: usize) -> Result<Vec<u8>, FetchError> {
+        panic!("a host that panics, as the test wants")
+    }
+
+    async fn histories(&self) -> Option<Vec<ReplicaHistory>> {
+        None
+    }
+
+    async fn snapshot(&self, _cursor: u64, _budget: usize) -> Option<SnapshotPage> {
+        None
+    }
+
+    async fn restore(&self, _snapshot: Snapshot) {}
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,11 +168,11 @@ async fn a_slow_or_broken_host_stops_nothing() {
     let host_b = TestHost::new();
     let b = start(&network, "b", 2, host_b.clone());
     host_b.say([5]);
-    until("b is heard meanwhile", || inner.hashes("b") == [5]).await;
+    until("b is heard meanwhile", || inner.numbers("b") == [5]).await;
     until("ticks pass", || a.status().totals.late_collects >= 10).await;
-    until("the late answer is told", || host_b.hashes("a") == [1]).await;
+    until("the late answer is told", || host_b.numbers("a") == [1]).await;
     inner.say([2]);
-    until("and the next", || host_b.hashes("a") == [1, 2]).await;
+    until("and the next", || host_b.numbers("a") == [1, 2]).await;
     let peer = peer(&b, "a").unwrap();
     assert_eq!(peer.admin_url.as_deref(), Some("http://10.0.0.1:9001"));
     assert_eq!(peer.speaks, Some((1, 1)));

@@ -66,12 +66,12 @@ async fn what_one_router_says_all_hear_once() {
         ticks(&routers[0].mesh, 1).await;
     }
     for router in &routers[1..] {
-        until("everything is heard", || router.host.hashes("r1").len() >= 200).await;
+        until("everything is heard", || router.host.numbers("r1").len() >= 200).await;
         until("the load is heard", || router.host.inflight("r1") == Some(19)).await;
     }
     ticks(&routers[0].mesh, 20).await;
     for router in &routers[1..] {
-        assert_eq!(router.host.hashes("r1"), numbers(0..200));
+        assert_eq!(router.host.numbers("r1"), numbers(0..200));
         let peer = peer(&router.mesh, "r1").unwrap();
         assert_eq!((peer.missed, peer.open, peer.entries), (0, 0, 200));
         assert!(router.host.heard().iter().all(|it| !it.restarted));
@@ -91,10 +91,10 @@ async fn loss_duplicates_and_disorder_do_no_harm() {
             ticks(&routers[1].mesh, 1).await;
         }
         for router in routers.iter().filter(|it| !Arc::ptr_eq(&it.host, &routers[1].host)) {
-            until("everything is heard", || router.host.hashes("r2").len() >= 200).await;
+            until("everything is heard", || router.host.numbers("r2").len() >= 200).await;
         }
         ticks(&routers[0].mesh, 40).await;
-        assert_eq!(routers[0].host.hashes("r2"), numbers(0..200), "seed {seed}");
+        assert_eq!(routers[0].host.numbers("r2"), numbers(0..200), "seed {seed}");
     }
 }
 
@@ -106,15 +106,15 @@ async fn a_newcomer_hears_the_last_16_seconds_and_not_what_is_older() {
     routers[0].host.say([1, 2, 3]);
     ticks(&routers[0].mesh, 4).await;
     routers.push(start(&network, config("r3", 3, &[2])));
-    until("the ring is heard", || routers[2].host.hashes("r1") == [1, 2, 3]).await;
+    until("the ring is heard", || routers[2].host.numbers("r1") == [1, 2, 3]).await;
 
     pass(Duration::from_secs(20)).await;
     routers.push(start(&network, config("r4", 4, &[2])));
     all_met(&routers).await;
     ticks(&routers[3].mesh, 20).await;
-    assert!(routers[3].host.hashes("r1").is_empty(), "stale");
+    assert!(routers[3].host.numbers("r1").is_empty(), "stale");
     routers[0].host.say([4]);
-    until("what is new is heard", || routers[3].host.hashes("r1") == [4]).await;
+    until("what is new is heard", || routers[3].host.numbers("r1") == [4]).await;
     assert_eq!(peer(&routers[3].mesh, "r1").unwrap().missed, 0);
 }
 
@@ -141,12 +141,12 @@ async fn a_restarted_router_is_heard_and_told_of_once() {
     let b = start(&network, MeshConfig { generation: Some(10), ..config("r2", 2, &[1]) });
     b.host.say([1, 2]);
     b.host.say_epoch(3);
-    until("b is heard", || a.host.hashes("r2") == [1, 2]).await;
+    until("b is heard", || a.host.numbers("r2") == [1, 2]).await;
     drop(b);
     ticks(&a.mesh, 2).await;
     let b = start(&network, MeshConfig { generation: Some(11), ..config("r2", 2, &[1]) });
     b.host.say([3]);
-    until("the new b is heard", || a.host.hashes("r2") == [1, 2, 3]).await;
+    until("the new b is heard", || a.host.numbers("r2") == [1, 2, 3]).await;
     pass(Duration::from_secs(20)).await;
     assert_eq!(a.host.heard().iter().filter(|it| it.restarted).count(), 1);
     assert_eq!(a.mesh.status().peers.len(), 1);
@@ -169,7 +169,7 @@ async fn twenty_restarts_leave_no_trace() {
     }
     assert_eq!(a.mesh.status().peers.len(), 1);
     let newcomer = start(&network, config("r3", 3, &[1]));
-    until("the last ring is heard", || newcomer.host.hashes("r2").len() == 3_000).await;
+    until("the last ring is heard", || newcomer.host.numbers("r2").len() == 3_000).await;
     ticks(&newcomer.mesh, 20).await;
     let received = newcomer.mesh.status().totals.traffic.bytes_received;
     assert!(received < 3 * 3_000 * 30, "a newcomer received {received} bytes");
@@ -191,14 +191,14 @@ async fn a_cut_fleet_finds_itself_again() {
     routers[0].host.say(0..5);
     pass(Duration::from_secs(60)).await;
     routers[3].host.say(5..10);
-    until("one half hears", || routers[2].host.hashes("r4") == numbers(5..10)).await;
-    assert!(routers[0].host.hashes("r4").is_empty());
+    until("one half hears", || routers[2].host.numbers("r4") == numbers(5..10)).await;
+    assert!(routers[0].host.numbers("r4").is_empty());
     for (left, right) in halves() {
         network.links.add_link(left, right).await;
     }
     all_met(&routers).await;
-    until("the one half is heard", || routers[3].host.hashes("r1") == numbers(0..5)).await;
-    until("the other half is heard", || routers[1].host.hashes("r4") == numbers(5..10)).await;
+    until("the one half is heard", || routers[3].host.numbers("r1") == numbers(0..5)).await;
+    until("the other half is heard", || routers[1].host.numbers("r4") == numbers(5..10)).await;
 }
 
 /// Cut off for longer than chitchat remembers the dead: only the seeds are left to find the rest.
@@ -216,7 +216,7 @@ async fn a_router_cut_off_for_ten_minutes_returns() {
         network.links.add_link(addr(3), addr(other)).await;
     }
     routers[2].host.say([1]);
-    until("it is heard again", || routers[0].host.hashes("r3") == [1]).await;
+    until("it is heard again", || routers[0].host.numbers("r3") == [1]).await;
     all_met(&routers).await;
     assert!(routers[0].host.heard().iter().all(|it| !it.restarted), "it never restarted");
 }
@@ -228,8 +228,8 @@ async fn a_flood_is_spread_over_ticks() {
     all_met(&routers).await;
     routers[0].host.ignore_budget();
     routers[0].host.say(0..4_000);
-    until("everything is heard", || routers[1].host.hashes("r1").len() >= 4_000).await;
-    assert_eq!(routers[1].host.hashes("r1"), numbers(0..4_000));
+    until("everything is heard", || routers[1].host.numbers("r1").len() >= 4_000).await;
+    assert_eq!(routers[1].host.numbers("r1"), numbers(0..4_000));
     let published = routers[0].mesh.status().totals.published;
     assert!(published.deferred > 0 && published.dropped == 0);
     assert!(peer(&routers[1].mesh, "r1").unwrap().segments >= 7, "at most 12 KiB each");
@@ -246,14 +246,15 @@ async fn gossip_that_broke_starts_again() {
     let routers = fleet(&network, 2);
     all_met(&routers).await;
     routers[0].host.say([1]);
-    until("before", || routers[1].host.hashes("r1") == [1]).await;
+    until("before", || routers[1].host.numbers("r1") == [1]).await;
     network.break_one();
     let restarts = || routers.iter().map(|it| it.mesh.status().totals.restarts).sum::<u64>();
     until("it broke", || restarts() == 1).await;
     all_met(&routers).await;
     routers[0].host.say([2]);
     routers[1].host.say([3]);
-    until("after", || routers[1].host.hashes("r1").contains(&2) && routers[0].host.hashes("r2") == [3]).await;
+    until("after", || routers[1].host.numbers("r1").contains(&2) && routers[0].host.numbers("r2") == [3])
+        .await;
     let heard = routers.iter().flat_map(|it| it.host.heard());
     assert!(heard.into_iter().all(|it| !it.restarted), "the routers themselves did not restart");
 }
@@ -264,12 +265,12 @@ async fn a_router_whose_clock_went_back_catches_up_with_its_past() {
     let a = start(&network, config("r1", 1, &[]));
     let b = start(&network, MeshConfig { generation: Some(5_000), ..config("r2", 2, &[1]) });
     b.host.say([1]);
-    until("b is heard", || a.host.hashes("r2") == [1]).await;
+    until("b is heard", || a.host.numbers("r2") == [1]).await;
     drop(b);
     ticks(&a.mesh, 2).await;
     let b = start(&network, MeshConfig { generation: Some(4_000), ..config("r2", 2, &[1]) });
     b.host.say([2]);
-    until("b is heard again", || a.host.hashes("r2") == [1, 2]).await;
+    until("b is heard again", || a.host.numbers("r2") == [1, 2]).await;
     assert_eq!(b.mesh.status().generation, 5_001);
     assert_eq!(a.host.heard().iter().filter(|it| it.restarted).count(), 1);
 }
@@ -283,10 +284,10 @@ async fn two_routers_of_one_name_are_reported_and_do_not_chase_each_other() {
     until("the older one notices", || older.mesh.status().name_conflict).await;
     older.host.say([1]);
     newer.host.say([2]);
-    until("the newer one is heard", || a.host.hashes("twin") == [2]).await;
+    until("the newer one is heard", || a.host.numbers("twin") == [2]).await;
     pass(Duration::from_secs(60)).await;
     assert_eq!((older.mesh.status().generation, newer.mesh.status().generation), (1, 2));
-    assert_eq!(a.host.hashes("twin"), [2]);
+    assert_eq!(a.host.numbers("twin"), [2]);
     assert!(!newer.mesh.status().name_conflict);
 }
 
@@ -316,11 +317,11 @@ async fn what_a_dead_router_said_stays() {
     let mut routers = fleet(&network, 3);
     all_met(&routers).await;
     routers[2].host.say([1]);
-    until("it is heard", || routers[0].host.hashes("r3") == [1]).await;
+    until("it is heard", || routers[0].host.numbers("r3") == [1]).await;
     routers.truncate(2);
     until("it is missed", || !is_live(&routers[0].mesh, "r3")).await;
     let newcomer = start(&network, config("r4", 4, &[1]));
-    until("a newcomer hears of it", || newcomer.host.hashes("r3") == [1]).await;
+    until("a newcomer hears of it", || newcomer.host.numbers("r3") == [1]).await;
     assert_eq!(routers[0].host.heard().iter().filter(|it| !it.entries.is_empty()).count(), 1);
 }
 
@@ -336,7 +337,7 @@ async fn a_fleet_of_sixteen_hears_everyone() {
     for (at, router) in routers.iter().enumerate() {
         let others = || (0..16).filter(|other| *other != at);
         until("everyone is heard", || {
-            others().all(|it| router.host.hashes(&format!("r{}", it + 1)) == [it as u64])
+            others().all(|it| router.host.numbers(&format!("r{}", it + 1)) == [it as u64])
                 && others().all(|it| router.host.inflight(&format!("r{}", it + 1)) == Some(it as u32 + 1))
         })
         .await;

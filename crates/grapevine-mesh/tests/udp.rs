@@ -48,16 +48,16 @@ async fn three_routers_hear_each_other(secrets: &[&[u8]]) {
     let (c, host_c) = start(sealed("c", &[&a], secrets)).await;
     host_a.say(0..500);
     host_b.say_load(3);
-    until("a is heard", || host_b.hashes("a").len() >= 500 && host_c.hashes("a").len() >= 500).await;
+    until("a is heard", || host_b.numbers("a").len() >= 500 && host_c.numbers("a").len() >= 500).await;
     until("load is heard", || host_a.inflight("b") == Some(3) && host_c.inflight("b") == Some(3)).await;
     until("b and c met", || is_live(&c, "b") && is_live(&c, "a")).await;
     for host in [&host_b, &host_c] {
-        assert_eq!(host.hashes("a"), (0..500).collect::<Vec<_>>());
+        assert_eq!(host.numbers("a"), (0..500).collect::<Vec<_>>());
     }
     let status = a.status();
     assert_eq!(status.sealed, !secrets.is_empty());
     assert!(status.running && status.totals.traffic.bytes_sent > 0);
-    assert!(host_a.hashes("a").is_empty(), "a router does not hear itself");
+    assert!(host_a.numbers("a").is_empty(), "a router does not hear itself");
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn strangers_never_become_peers() {
 
     let (b, host_b) = start(sealed("b", &[&a], &[SECRET])).await;
     host_b.say([1]);
-    until("b is heard", || host_a.hashes("b") == [1]).await;
+    until("b is heard", || host_a.numbers("b") == [1]).await;
     ticks(&a, 20).await;
     assert_eq!((peers(&a), peers(&b)), (vec!["b".into()], vec!["a".into()]));
     for stranger in [&wrong, &plain, &elsewhere] {
@@ -106,11 +106,11 @@ async fn the_secret_is_replaced_router_by_router() {
     let (b, host_b) = start(sealed("b", &[&a], &[OTHER, SECRET])).await;
     host_a.say([1]);
     host_b.say([2]);
-    until("old and both hear each other", || host_b.hashes("a") == [1] && host_a.hashes("b") == [2]).await;
+    until("old and both hear each other", || host_b.numbers("a") == [1] && host_a.numbers("b") == [2]).await;
     let (_c, host_c) = start(sealed("c", &[&b], &[OTHER])).await;
     host_b.say([3]);
     host_c.say([4]);
-    until("both and new hear each other", || host_c.hashes("b").contains(&3) && host_b.hashes("c") == [4])
+    until("both and new hear each other", || host_c.numbers("b").contains(&3) && host_b.numbers("c") == [4])
         .await;
 }
 
@@ -138,7 +138,7 @@ async fn junk_has_no_effect() {
         }
     }
     host_b.say(0..100);
-    until("b is still heard", || host_a.hashes("b") == (0..100).collect::<Vec<_>>()).await;
+    until("b is still heard", || host_a.numbers("b") == (0..100).collect::<Vec<_>>()).await;
     assert_eq!(peers(&a), ["b"]);
     assert_eq!(a.status().totals.restarts, 0);
     assert!(rejected(&a, "foreign") >= 1_000, "{:?}", a.status().totals.traffic);
@@ -171,7 +171,7 @@ async fn junk_in_the_plain_format_is_dropped_too() {
         }
     }
     host_b.say([7]);
-    until("b is still heard", || host_a.hashes("b") == [7]).await;
+    until("b is still heard", || host_a.numbers("b") == [7]).await;
     assert!(rejected(&a, "damaged") + rejected(&a, "incomplete") > 100);
     assert!(b.status().running);
 }
@@ -187,7 +187,7 @@ async fn a_busy_port_is_tried_again() {
     until("the port is ours", || a.local_addr() == Some(listen) && a.status().running).await;
     let (_b, host_b) = start(config("b", &[&a])).await;
     host_b.say([5]);
-    until("b is heard", || host_a.hashes("b") == [5]).await;
+    until("b is heard", || host_a.numbers("b") == [5]).await;
 }
 
 #[tokio::test]
@@ -209,7 +209,7 @@ async fn seeds_that_do_not_resolve_do_no_harm() {
     ];
     let (_a, host_a) = start(MeshConfig { seeds, ..config("a", &[]) }).await;
     host_a.say([1]);
-    until("the good seed hears", || host_good.hashes("a") == [1]).await;
+    until("the good seed hears", || host_good.numbers("a") == [1]).await;
 }
 
 #[tokio::test]
@@ -233,7 +233,7 @@ async fn a_sealed_router_that_restarts_is_met_again() {
     b.leave().await;
     let (_b, host_b) = start(MeshConfig { listen, ..sealed("b", &[&a], &[SECRET]) }).await;
     host_b.say([9]);
-    until("the new b is heard", || host_a.hashes("b") == [9]).await;
+    until("the new b is heard", || host_a.numbers("b") == [9]).await;
     let restarts = host_a.heard().iter().filter(|it| it.restarted).count();
     assert_eq!(restarts, 1);
 }

@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use crate::actors::replica::ProbeConfig;
+use crate::actors::replica::{Intervals, ProbeConfig};
 use crate::actors::{replica, tree};
 use crate::admin::access::Access;
 use crate::admin::survey::{Observatory, policy_name};
@@ -32,7 +32,7 @@ use crate::admin::{self, Admin};
 use crate::auth::{Gate, KeysError};
 use crate::clock::Clock;
 use crate::config::{Config, Secret};
-use crate::mesh::{NodeHost, mesh_config};
+use crate::mesh::{Fetcher, NodeHost, mesh_config};
 use crate::metrics::scrape::Scrape;
 use crate::metrics::{Metrics, PREFIX};
 use crate::proxy::admission::Admission;
@@ -166,10 +166,9 @@ impl App {
 
         let (tree, tree_task) = tree::spawn(config.tree.clone(), clock);
         let probes = probe_config(&config, &client);
-        let (replica_handle, replica_task) =
-            replica::spawn(Arc::clone(&replicas), probes, tree.clone(), clock, seed);
+        let (replica_handle, replica_task) = replica::spawn(replicas, probes, tree.clone(), clock, seed);
         let wiring = Wiring {
-            replicas,
+            replicas: replica_handle.clone(),
             tree: tree.clone(),
             client,
             metrics,
@@ -181,7 +180,7 @@ impl App {
             seed,
         };
         let proxy = Arc::new(Proxy::new(&config, wiring));
-        let host = Arc::new(NodeHost::new(tree.clone(), replica_handle.clone()));
+        let host = Arc::new(NodeHost::new(tree.clone(), replica_handle.clone(), Fetcher::new()?));
         let admin_url = format!("http://{}", admin.addr());
         let mesh = grapevine_mesh::spawn(mesh_config(&config, admin_url), Arc::clone(&host)).await?;
 
@@ -196,6 +195,7 @@ impl App {
             replicas: replica_handle,
             tree,
             mesh: mesh.clone(),
+            answers_peers: config.cluster_secret.is_some() || admin.addr().ip().is_loopback(),
         });
         registry.register_collector(Box::new(Scrape(Arc::clone(&observatory))));
         Ok(Self {
@@ -238,7 +238,8 @@ impl App {
         let admin = admin::router(admin);
         let admin = tokio::spawn(self.admin.run(admin, std::future::pending()));
         let _watchers = self.watchers;
-        let mut parts = Parts { front, admin, tree: self.tree_task, replica: self.replica_task };
+        let mesh = self.mesh.clone();
+        let mut parts = Parts { front, admin, tree: self.tree_task, replica: self.replica_task, mesh };
         let ended = tokio::select! {
             () = shutdown => None,
             part = parts.first_to_end() => Some(part),
@@ -281,6 +282,7 @@ struct Parts {
     admin: JoinHandle<()>,
     tree: JoinHandle<()>,
     replica: JoinHandle<()>,
+    mesh: MeshHandle,
 }
 
 impl Parts {
@@ -290,6 +292,7 @@ impl Parts {
             _ = &mut self.admin => "admin listener",
             _ = &mut self.tree => "tree actor",
             _ = &mut self.replica => "replica actor",
+            () = self.mesh.stopped() => "mesh actor",
         }
     }
 }
@@ -324,7 +327,13 @@ async fn bind(addr: SocketAddr) -> Result<Server, BuildError> {
 }
 
 fn probe_config(config: &Config, client: &reqwest::Client) -> ProbeConfig {
-    ProbeConfig { interval: config.health_interval, timeout: config.health_timeout, client: client.clone() }
+    let intervals = Intervals { probe: config.health_interval, metrics: config.metrics_interval };
+    ProbeConfig {
+        intervals,
+        timeout: config.health_timeout,
+        client: client.clone(),
+        assumed_capacity: config.tree.default_capacity_tokens,
+    }
 }
 
 /// The public listener's certificate, if it is to have one.

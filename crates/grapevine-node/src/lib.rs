@@ -9,6 +9,7 @@ pub mod app;
 pub mod auth;
 pub mod clock;
 pub mod config;
+pub mod engine;
 pub mod error;
 pub mod mesh;
 pub mod metrics;

@@ -4,18 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use grapevine_mesh::{Host, Incoming, LoadReport, MeshConfig, Outgoing, ReplicaEpoch};
-use grapevine_tree::ReplicaId;
+use grapevine_mesh::{FetchError, Host, Incoming, LoadReport, MeshConfig, Outgoing, ReplicaEpoch, Snapshot};
+use grapevine_tree::{ReplicaHistory, ReplicaId, SnapshotPage};
 
 use crate::actors::replica::{PeerReport, ReplicaHandle};
 use crate::actors::tree::{Drained, TreeHandle};
 use crate::config::Config;
+
+mod fetch;
+
+pub use fetch::Fetcher;
 
 /// The router as the mesh sees it.
 #[derive(Debug)]
 pub struct NodeHost {
     tree: TreeHandle,
     replicas: ReplicaHandle,
+    fetcher: Fetcher,
     draining: AtomicBool,
     /// What was last said of each replica. Only the mesh's collects use it, one after another.
     said: Mutex<BTreeMap<ReplicaId, LoadReport>>,
@@ -23,8 +28,8 @@ pub struct NodeHost {
 
 impl NodeHost {
     /// A host that speaks for these actors.
-    pub fn new(tree: TreeHandle, replicas: ReplicaHandle) -> Self {
-        Self { tree, replicas, draining: AtomicBool::new(false), said: Mutex::default() }
+    pub fn new(tree: TreeHandle, replicas: ReplicaHandle, fetcher: Fetcher) -> Self {
+        Self { tree, replicas, fetcher, draining: AtomicBool::new(false), said: Mutex::default() }
     }
 
     /// From now on peers are told that this router goes away.
@@ -83,6 +88,31 @@ impl Host for NodeHost {
             self.replicas.report(PeerReport { origin, restarted, loads, epochs });
         }
     }
+
+    async fn fetch(&self, url: &str, body: Vec<u8>, limit: usize) -> Result<Vec<u8>, FetchError> {
+        self.fetcher.fetch(url, body, limit).await
+    }
+
+    async fn histories(&self) -> Option<Vec<ReplicaHistory>> {
+        self.tree.histories().await
+    }
+
+    async fn snapshot(&self, cursor: u64, budget: usize) -> Option<SnapshotPage> {
+        self.tree.snapshot(cursor, budget).await
+    }
+
+    async fn restore(&self, mut snapshot: Snapshot) {
+        let epochs = std::mem::take(&mut snapshot.epochs);
+        let report = PeerReport { origin: snapshot.teacher, restarted: false, loads: None, epochs };
+        self.replicas.report(report);
+        // An epoch that comes after the credits of its caches would void them.
+        self.replicas.settled().await;
+        let histories = std::mem::take(&mut snapshot.histories);
+        let Some(dates) = self.tree.adopt(histories).await else { return };
+        for nodes in snapshot.pages() {
+            self.tree.restore(snapshot.teacher, &nodes, &dates).await;
+        }
+    }
 }
 
 /// How the mesh is to run; `admin_url` is what peers are told of the admin listener.
@@ -96,6 +126,7 @@ pub fn mesh_config(config: &Config, admin_url: String) -> MeshConfig {
         previous_secret: exposed(&config.cluster_secret_previous),
         interval: config.gossip_interval,
         admin_url: Some(admin_url),
+        join_timeout: config.join_timeout,
         ..MeshConfig::new(config.router_id.clone(), config.gossip_listen)
     }
 }

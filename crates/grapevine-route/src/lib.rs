@@ -3,17 +3,22 @@
 //! Scorers ([`vote`]) price every candidate in tokens, the lowest sum wins, ties are broken by count
 //! and then at random ([`pick`]). The imbalance guard ([`guard`]) takes affinity's vote away from a
 //! replica that is already too busy. The result is a [`Decision`]: the one record of why, which
-//! logs, spans, metrics and tests read. [`load`] counts what this router has in flight.
+//! logs, spans, metrics and tests read. [`load`] counts what this router has in flight. [`feedback`]
+//! holds answers against predictions: how much a cache holds ([`capacity`]), and whether it was lost.
 //!
 //! Nothing here reads a clock, the network or a global random source.
 
+pub mod capacity;
 pub mod decision;
+pub mod feedback;
 pub mod guard;
 pub mod load;
 pub mod pick;
 pub mod vote;
 
+pub use capacity::CapacityEstimate;
 pub use decision::{Decision, Reason};
+pub use feedback::{Answer, Feedback, Verdict};
 pub use load::{INTAKE_HALF_LIFE_MS, LoadGuard, LoadView, PeerLoad, ReplicaLoad};
 pub use pick::{Ballot, Candidate, Policy, Request, decide};
 pub use vote::{Votes, Weights};

@@ -156,14 +156,18 @@ fn survey(request: &Request<'_>, candidates: &[Candidate], ballot: &Ballot) -> F
 /// Weighted rendezvous hashing: every router ranks the replicas of one hash alike, and a replica
 /// that comes or goes moves only its own share.
 fn home_of(hash: u64, candidates: &[Candidate]) -> Option<usize> {
-    let score = |c: &Candidate| {
-        let h = xxh3_64_with_seed(&c.replica.0.to_le_bytes(), hash);
+    let draw = |c: &Candidate| xxh3_64_with_seed(&c.replica.0.to_le_bytes(), hash) >> 11;
+    let draws = candidates.iter().map(draw).enumerate();
+    if candidates.windows(2).all(|two| two[0].weight == two[1].weight) {
+        // The score below grows with the draw: no logarithms needed.
+        return draws.max_by_key(|&(_, draw)| draw).map(|(i, _)| i);
+    }
+    let score = |(i, draw): (usize, u64)| {
         // (0, 1], so that the logarithm is finite.
-        let unit = ((h >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
-        -f64::from(c.weight) / unit.ln().min(-f64::MIN_POSITIVE)
+        let unit = (draw as f64 + 1.0) / (1u64 << 53) as f64;
+        (i, -f64::from(candidates[i].weight) / unit.ln().min(-f64::MIN_POSITIVE))
     };
-    let ranked = candidates.iter().enumerate().map(|(i, c)| (i, score(c)));
-    ranked.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(i, _)| i)
+    draws.map(score).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(i, _)| i)
 }
 
 fn reason_of(

@@ -6,6 +6,8 @@
 //! allows and a little more (raw control characters in strings, odd numbers): it decides about
 //! routing, never about validity, which is the engine's to judge.
 
+use std::borrow::Cow;
+
 use memchr::memchr;
 
 /// Deepest nesting that is followed. Real requests stay below 20 (tool schemas).
@@ -219,6 +221,11 @@ impl<'a> Value<'a> {
         self.kind() == Kind::String
     }
 
+    /// A string's text, escapes resolved.
+    pub fn text(&self) -> Cow<'a, [u8]> {
+        resolved(self.raw())
+    }
+
     /// Appends a string's text to `out`, escapes resolved.
     pub fn text_into(&self, out: &mut Vec<u8>) {
         unescape(self.raw(), out);
@@ -230,9 +237,14 @@ impl<'a> Value<'a> {
         unescape(raw.get(..bytes).unwrap_or(raw), out);
     }
 
-    /// Whether it is a string that reads `text` (`text` without characters that need escapes).
+    /// Whether it is a string that reads `text`.
     pub fn is_text(&self, text: &str) -> bool {
-        self.kind() == Kind::String && self.raw() == text.as_bytes()
+        self.is_string() && *self.text() == *text.as_bytes()
+    }
+
+    /// Whether it is `null`.
+    pub fn is_null(&self) -> bool {
+        self.kind() == Kind::Scalar && self.raw() == b"null"
     }
 
     /// The items of an array; nothing for other values.
@@ -248,9 +260,8 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// The members of an object in the order of the body; nothing for other values. Keys are as
-    /// written, escapes and all.
-    pub fn members(&self) -> impl Iterator<Item = (&'a [u8], Value<'a>)> + use<'a> {
+    /// The members of an object in the order of the body; nothing for other values.
+    pub fn members(&self) -> impl Iterator<Item = (Cow<'a, [u8]>, Value<'a>)> + use<'a> {
         let wanted = self.kind() == Kind::Object;
         let mut at = *self;
         at.index += 1;
@@ -260,18 +271,27 @@ impl<'a> Value<'a> {
             let mut value = at;
             value.index += 1;
             at.index = value.token()?.next;
-            Some((key.raw(), value))
+            Some((key.text(), value))
         })
     }
 
     /// The last member called `name`, as JSON parsers of engines see it.
     pub fn get(&self, name: &str) -> Option<Value<'a>> {
-        self.members().filter(|(key, _)| *key == name.as_bytes()).last().map(|(_, value)| value)
+        self.members().filter(|(key, _)| **key == *name.as_bytes()).last().map(|(_, value)| value)
     }
 
     fn token(&self) -> Option<&'a Token> {
         self.tokens.get(self.index as usize)
     }
+}
+
+fn resolved(raw: &[u8]) -> Cow<'_, [u8]> {
+    if memchr(b'\\', raw).is_none() {
+        return Cow::Borrowed(raw);
+    }
+    let mut text = Vec::with_capacity(raw.len());
+    unescape(raw, &mut text);
+    Cow::Owned(text)
 }
 
 /// Resolves JSON escapes. A lone surrogate becomes its three bytes of generalised UTF-8, an unknown
@@ -330,111 +350,4 @@ fn push_code_point(code: u32, out: &mut Vec<u8>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn text(json: &str) -> Vec<u8> {
-        let mut tape = Tape::default();
-        let mut out = Vec::new();
-        tape.scan(json.as_bytes()).unwrap().text_into(&mut out);
-        out
-    }
-
-    /// The slow truth: does our tape describe the same value as serde_json's?
-    fn same(ours: Value<'_>, theirs: &serde_json::Value) -> bool {
-        use serde_json::Value as V;
-        match theirs {
-            V::Object(map) => {
-                ours.kind() == Kind::Object
-                    && map.iter().all(|(k, v)| ours.get(k).is_some_and(|ours| same(ours, v)))
-            }
-            V::Array(list) => {
-                let items: Vec<_> = ours.items().collect();
-                items.len() == list.len() && items.iter().zip(list).all(|(o, t)| same(*o, t))
-            }
-            V::String(s) => {
-                let mut out = Vec::new();
-                ours.text_into(&mut out);
-                ours.is_string() && out == s.as_bytes()
-            }
-            other => ours.kind() == Kind::Scalar && ours.raw() == other.to_string().as_bytes(),
-        }
-    }
-
-    fn arb_json() -> impl Strategy<Value = serde_json::Value> {
-        let leaf = prop_oneof![
-            Just(serde_json::Value::Null),
-            any::<bool>().prop_map(Into::into),
-            any::<i64>().prop_map(Into::into),
-            any::<String>().prop_map(Into::into),
-        ];
-        leaf.prop_recursive(4, 64, 6, |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
-                prop::collection::btree_map("[a-z]{1,4}", inner, 0..6)
-                    .prop_map(|m| serde_json::Value::Object(m.into_iter().collect())),
-            ]
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn agrees_with_serde_json(value in arb_json(), pretty: bool) {
-            let body = if pretty {
-                serde_json::to_vec_pretty(&value).unwrap()
-            } else {
-                serde_json::to_vec(&value).unwrap()
-            };
-            let mut tape = Tape::default();
-            prop_assert!(same(tape.scan(&body).unwrap(), &value));
-        }
-
-        #[test]
-        fn accepts_whatever_serde_json_accepts_and_never_panics(body in prop::collection::vec(any::<u8>(), 0..200)) {
-            let mut tape = Tape::default();
-            let ours = tape.scan(&body).is_ok();
-            let theirs = serde_json::from_slice::<serde_json::Value>(&body).is_ok();
-            prop_assert!(ours || !theirs);
-        }
-
-        #[test]
-        fn a79_any_mix_of_json_punctuation_never_panics(body in "[\\[\\]{}\",:\\\\u0-9a-fntd8 ]{0,80}") {
-            let mut tape = Tape::default();
-            if let Ok(value) = tape.scan(body.as_bytes()) {
-                let mut out = Vec::new();
-                value.text_into(&mut out);
-                value.items().count();
-                value.members().count();
-            }
-        }
-    }
-
-    #[test]
-    fn escapes_resolve_to_the_same_bytes_as_plain_text() {
-        assert_eq!(text(r#""a\u00e9\ud83e\udd80\n\/""#), "aé🦀\n/".as_bytes());
-        assert_eq!(text(r#""\ud800x""#), [0xed, 0xa0, 0x80, b'x'], "a lone surrogate");
-        assert_eq!(text(r#""\q\u12""#), br"\q\u12", "unknown escapes stay");
-    }
-
-    #[test]
-    fn limits_hold() {
-        let mut tape = Tape::default();
-        assert!(tape.scan("[".repeat(MAX_NESTING + 1).as_bytes()).is_err());
-        let deep = format!("{}{}", "[".repeat(MAX_NESTING), "]".repeat(MAX_NESTING));
-        assert!(tape.scan(deep.as_bytes()).is_ok());
-        let many = format!("[{}0]", "0,".repeat(MAX_TOKENS));
-        assert!(tape.scan(many.as_bytes()).is_err());
-        for bad in ["", "{", "[1,]", "{\"a\"}", "{\"a\":}", "{,}", "nul", "\"abc", "1 2", "[1 2]"] {
-            assert_eq!(tape.scan(bad.as_bytes()).err(), Some(Malformed), "{bad}");
-        }
-    }
-
-    #[test]
-    fn the_last_of_equal_keys_counts() {
-        let mut tape = Tape::default();
-        let root = tape.scan(br#"{"a":1,"b":{"a":3},"a":2}"#).unwrap();
-        assert_eq!(root.get("a").unwrap().raw(), b"2");
-        assert!(root.get("c").is_none());
-    }
-}
+mod tests;

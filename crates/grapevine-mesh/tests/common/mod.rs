@@ -2,20 +2,73 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use grapevine_mesh::{Host, Incoming, LoadReport, MeshHandle, Outgoing, PeerStatus, ReplicaEpoch, entry_len};
-use grapevine_tree::{DeltaEntry, Mark, ReplicaId, RouterId};
+use grapevine_mesh::{
+    FetchError, Host, Incoming, LoadReport, MeshHandle, Outgoing, PeerStatus, ReplicaEpoch, Snapshot,
+    entry_len,
+};
+use grapevine_tree::{
+    DeltaEntry, Mark, PrefixKey, PrefixTree, ReplicaHistory, ReplicaId, RouterId, SnapshotPage, TreeConfig,
+};
 
 /// Virtual or real time to wait for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The admin ports of a network, by URL.
 #[derive(Default)]
+pub(crate) struct Admins {
+    handles: Mutex<BTreeMap<String, MeshHandle>>,
+    dead: Mutex<BTreeSet<String>>,
+    pub(crate) asked: AtomicU64,
+}
+
+impl Admins {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    pub(crate) fn open(&self, url: &str, mesh: &MeshHandle) {
+        self.handles.lock().unwrap().insert(url.to_owned(), mesh.clone());
+    }
+
+    pub(crate) fn close(&self, url: &str) {
+        self.handles.lock().unwrap().remove(url);
+    }
+
+    /// Nobody answers there, or somebody does again.
+    pub(crate) fn set_dead(&self, url: &str, dead: bool) {
+        let mut all = self.dead.lock().unwrap();
+        if dead {
+            all.insert(url.to_owned())
+        } else {
+            all.remove(url)
+        };
+    }
+
+    async fn fetch(&self, url: &str, body: &[u8]) -> Result<Vec<u8>, FetchError> {
+        self.asked.fetch_add(1, Relaxed);
+        if self.dead.lock().unwrap().contains(url) {
+            return Err(FetchError::Unreachable("cut".to_owned()));
+        }
+        let mesh = self.handles.lock().unwrap().get(url).cloned();
+        let mesh = mesh.ok_or(FetchError::Unreachable("nobody".to_owned()))?;
+        // A round trip.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        mesh.answer(body).await.map_err(|refused| FetchError::Refused(refused.status()))
+    }
+}
+
+/// Says what a test wants, and keeps what it hears in a real tree.
 pub(crate) struct TestHost {
     say: Mutex<Saying>,
     heard: Mutex<Vec<Incoming>>,
+    tree: Mutex<PrefixTree>,
+    restored: Mutex<Vec<Snapshot>>,
+    admins: Arc<Admins>,
 }
 
 #[derive(Default)]
@@ -43,17 +96,55 @@ impl Host for TestHost {
     }
 
     fn deliver(&self, incoming: Incoming) {
+        let mut tree = self.tree.lock().unwrap();
+        incoming.entries.iter().for_each(|entry| tree.apply(incoming.origin, entry, 1));
         self.heard.lock().unwrap().push(incoming);
+    }
+
+    async fn fetch(&self, url: &str, body: Vec<u8>, _limit: usize) -> Result<Vec<u8>, FetchError> {
+        self.admins.fetch(url, &body).await
+    }
+
+    async fn histories(&self) -> Option<Vec<ReplicaHistory>> {
+        Some(self.tree.lock().unwrap().histories())
+    }
+
+    async fn snapshot(&self, cursor: u64, budget: usize) -> Option<SnapshotPage> {
+        Some(self.tree.lock().unwrap().snapshot(cursor, budget, 1))
+    }
+
+    async fn restore(&self, snapshot: Snapshot) {
+        let mut tree = self.tree.lock().unwrap();
+        let dates = tree.adopt(&snapshot.histories);
+        for node in snapshot.pages().flatten() {
+            tree.restore(snapshot.teacher, &node, &dates, 1);
+        }
+        self.restored.lock().unwrap().push(snapshot);
     }
 }
 
 impl TestHost {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::default()
+        Self::with(&Admins::new())
     }
 
-    pub(crate) fn say(&self, hashes: impl IntoIterator<Item = u64>) {
-        self.say.lock().unwrap().entries.extend(hashes.into_iter().map(entry));
+    /// A host that fetches from these admin ports.
+    pub(crate) fn with(admins: &Arc<Admins>) -> Arc<Self> {
+        Arc::new(Self {
+            say: Mutex::default(),
+            heard: Mutex::default(),
+            tree: Mutex::new(PrefixTree::new(TreeConfig::default())),
+            restored: Mutex::default(),
+            admins: admins.clone(),
+        })
+    }
+
+    /// Says this, as one that has picked it.
+    pub(crate) fn say(&self, numbers: impl IntoIterator<Item = u64>) {
+        let entries: Vec<DeltaEntry> = numbers.into_iter().map(entry).collect();
+        let mut tree = self.tree.lock().unwrap();
+        entries.iter().for_each(|entry| tree.apply(RouterId(0), entry, 1));
+        self.say.lock().unwrap().entries.extend(entries);
     }
 
     pub(crate) fn say_load(&self, inflight: u32) {
@@ -73,11 +164,18 @@ impl TestHost {
         self.heard.lock().unwrap().clone()
     }
 
-    /// Hashes heard of router `name`, in order.
-    pub(crate) fn hashes(&self, name: &str) -> Vec<u64> {
+    /// Numbers heard of router `name`, in order.
+    pub(crate) fn numbers(&self, name: &str) -> Vec<u64> {
         let heard = self.heard.lock().unwrap();
         let of_router = heard.iter().filter(|it| it.origin == RouterId::of_name(name));
-        of_router.flat_map(|it| &it.entries).map(|entry| entry.marks[0].hash).collect()
+        of_router.flat_map(|it| &it.entries).map(|entry| entry.marks[0].hash >> 8).collect()
+    }
+
+    /// Numbers heard of router `name`, sorted.
+    pub(crate) fn sorted(&self, name: &str) -> Vec<u64> {
+        let mut numbers = self.numbers(name);
+        numbers.sort_unstable();
+        numbers
     }
 
     /// Latest inflight heard of router `name`.
@@ -86,11 +184,25 @@ impl TestHost {
         let of_router = heard.iter().rev().filter(|it| it.origin == RouterId::of_name(name));
         of_router.flat_map(|it| &it.loads).flatten().map(|load| load.inflight).next()
     }
+
+    /// Whether its tree knows where this is.
+    pub(crate) fn knows(&self, number: u64) -> bool {
+        let hashes = entry(number).marks.iter().take(1).map(|mark| mark.hash).collect();
+        let mut found = Vec::new();
+        self.tree.lock().unwrap().lookup(&PrefixKey { hashes, bytes: 128 }, 1, &mut found);
+        found.iter().any(|it| it.replica == ReplicaId(7))
+    }
+
+    /// Whom it took a snapshot of, and the epochs in them.
+    pub(crate) fn teachers(&self) -> Vec<(RouterId, Vec<ReplicaEpoch>)> {
+        self.restored.lock().unwrap().iter().map(|it| (it.teacher, it.epochs.clone())).collect()
+    }
 }
 
-pub(crate) fn entry(hash: u64) -> DeltaEntry {
-    let marks = [Mark { index: 0, hash }, Mark { index: 9, hash: !hash }].into_iter().collect();
-    DeltaEntry { replica: ReplicaId(7), count: 1.0, age_tokens: 0, marks }
+/// Spread like a real hash above the low byte, which is no part of one; and found again from it.
+pub(crate) fn entry(number: u64) -> DeltaEntry {
+    let marks = [Mark { index: 0, hash: number << 8 }, Mark { index: 9, hash: !(number << 8) & !0xff }];
+    DeltaEntry { replica: ReplicaId(7), count: 1.0, age_tokens: 0, marks: marks.into_iter().collect() }
 }
 
 /// Waits until `done`, looking every few milliseconds of virtual or real time.
@@ -120,6 +232,7 @@ pub(crate) async fn ticks(mesh: &MeshHandle, ticks: u64) {
 pub(crate) fn rejected(mesh: &MeshHandle, reason: &str) -> u64 {
     let status = mesh.status();
     let traffic = &status.totals.traffic;
-    let all = traffic.datagrams_rejected.iter().chain(&traffic.segments_rejected);
+    let all =
+        traffic.datagrams_rejected.iter().chain(&traffic.segments_rejected).chain(&traffic.questions_refused);
     all.filter(|(name, _)| *name == reason).map(|(_, count)| count).sum()
 }

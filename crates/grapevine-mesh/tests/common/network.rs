@@ -1,6 +1,8 @@
 //! chitchat's in-memory network with faults that a test controls: loss, duplicates, delays, a
 //! socket that breaks. The faults are drawn from a seed.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -18,8 +20,12 @@ pub(crate) struct Network {
     faults: Arc<Faults>,
 }
 
+/// Bytes of a message in one sealed datagram.
+const FRAGMENT_BYTES: usize = 1_132;
+
 struct Faults {
     loss_percent: AtomicU32,
+    fragment_loss_percent: AtomicU32,
     mess_percent: AtomicU32,
     broken: AtomicBool,
     rng: Mutex<SmallRng>,
@@ -29,6 +35,7 @@ impl Network {
     pub(crate) fn new(seed: u64) -> Self {
         let faults = Faults {
             loss_percent: AtomicU32::new(0),
+            fragment_loss_percent: AtomicU32::new(0),
             mess_percent: AtomicU32::new(0),
             broken: AtomicBool::new(false),
             rng: Mutex::new(SmallRng::seed_from_u64(seed)),
@@ -39,6 +46,11 @@ impl Network {
     /// Loses this share of all messages.
     pub(crate) fn lose(&self, percent: u32) {
         self.faults.loss_percent.store(percent, Relaxed);
+    }
+
+    /// Loses this share of all datagrams: a message arrives when all its fragments do.
+    pub(crate) fn lose_fragments(&self, percent: u32) {
+        self.faults.fragment_loss_percent.store(percent, Relaxed);
     }
 
     /// Repeats and reorders this share of all messages.
@@ -84,7 +96,9 @@ fn copy(message: &ChitchatMessage) -> ChitchatMessage {
 #[async_trait]
 impl Socket for FaultySocket {
     async fn send(&mut self, to: SocketAddr, message: ChitchatMessage) -> anyhow::Result<()> {
-        if self.faults.happens(&self.faults.loss_percent) {
+        let mut fragments = 0..message.serialized_len().div_ceil(FRAGMENT_BYTES);
+        let lost = fragments.any(|_| self.faults.happens(&self.faults.fragment_loss_percent));
+        if lost || self.faults.happens(&self.faults.loss_percent) {
             return Ok(());
         }
         if self.faults.happens(&self.faults.mess_percent) {

@@ -4,6 +4,7 @@
 //! request actors -- ask lookup, tell observe/retract --> +------------+ --> TreeStats snapshot
 //! replica actor --- must forget, tell peer_tokens ----> | PrefixTree |
 //! mesh host ------- ask drain, tell apply -------------> +------------+
+//!                   ask and must snapshots (`snapshot`)
 //! ```
 //!
 //! Handlers are short (microseconds) and never wait. A lookup has a deadline on the asking side: a
@@ -14,11 +15,13 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use grapevine_tree::{
-    DeltaEntry, Matches, Millis, PrefixKey, PrefixTree, ReplicaId, RouterId, TreeConfig, TreeStats,
+    DeltaEntry, LastUse, Matches, Millis, PrefixKey, PrefixTree, ReplicaId, RouterId, TreeConfig, TreeStats,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
+
+mod snapshot;
 
 use super::mailbox::{Gauges, Mailbox, MailboxView};
 use crate::clock::Clock;
@@ -60,9 +63,18 @@ impl TreeHandle {
         timeout(limit, answer).await.ok()?.ok()
     }
 
-    /// Tell: the picker sent `key` to `replica`, which will prefill about `new_tokens`.
-    pub fn observe(&self, key: &Arc<PrefixKey>, replica: ReplicaId, new_tokens: u32) {
-        self.mailbox.try_send(Msg::Observe { key: Arc::clone(key), replica, new_tokens });
+    /// Tell: the picker sent `key` to `replica`, which will prefill about `new_tokens`. How the replica
+    /// had used this prefix before comes back, for whoever is still interested; it comes never when the
+    /// mailbox is full.
+    pub fn observe(
+        &self,
+        key: &Arc<PrefixKey>,
+        replica: ReplicaId,
+        new_tokens: u32,
+    ) -> oneshot::Receiver<Option<LastUse>> {
+        let (before, last_use) = oneshot::channel();
+        self.mailbox.try_send(Msg::Observe { key: Arc::clone(key), replica, new_tokens, before });
+        last_use
     }
 
     /// Tell: `replica` refused what [`Self::observe`] said it got.
@@ -101,6 +113,14 @@ impl TreeHandle {
         answer.await.ok()
     }
 
+    fn try_whole(&self, message: snapshot::Msg) {
+        self.mailbox.try_send(Msg::Whole(message));
+    }
+
+    async fn whole(&self, message: snapshot::Msg) {
+        self.mailbox.send(Msg::Whole(message)).await;
+    }
+
     /// Sizes and counters as of the last housekeeping.
     pub fn stats(&self) -> Arc<TreeStats> {
         self.stats.load_full()
@@ -114,14 +134,39 @@ impl TreeHandle {
 
 #[derive(Debug)]
 enum Msg {
-    Lookup { key: Arc<PrefixKey>, reply: oneshot::Sender<Matches> },
-    Observe { key: Arc<PrefixKey>, replica: ReplicaId, new_tokens: u32 },
-    Retract { key: Arc<PrefixKey>, replica: ReplicaId },
-    Apply { origin: RouterId, entries: Vec<DeltaEntry> },
-    PeerTokens { growth: Vec<(ReplicaId, u64)> },
-    SetCapacity { replica: ReplicaId, tokens: u64 },
-    Forget { replica: ReplicaId },
-    Drain { budget: usize, reply: oneshot::Sender<Drained> },
+    Lookup {
+        key: Arc<PrefixKey>,
+        reply: oneshot::Sender<Matches>,
+    },
+    Observe {
+        key: Arc<PrefixKey>,
+        replica: ReplicaId,
+        new_tokens: u32,
+        before: oneshot::Sender<Option<LastUse>>,
+    },
+    Retract {
+        key: Arc<PrefixKey>,
+        replica: ReplicaId,
+    },
+    Apply {
+        origin: RouterId,
+        entries: Vec<DeltaEntry>,
+    },
+    PeerTokens {
+        growth: Vec<(ReplicaId, u64)>,
+    },
+    SetCapacity {
+        replica: ReplicaId,
+        tokens: u64,
+    },
+    Forget {
+        replica: ReplicaId,
+    },
+    Drain {
+        budget: usize,
+        reply: oneshot::Sender<Drained>,
+    },
+    Whole(snapshot::Msg),
 }
 
 struct TreeActor {
@@ -168,7 +213,12 @@ impl TreeActor {
     fn handle(&mut self, message: Msg, now: Millis) {
         match message {
             Msg::Lookup { key, reply } => self.lookup(&key, reply, now),
-            Msg::Observe { key, replica, new_tokens } => self.tree.observe(&key, replica, new_tokens, now),
+            Msg::Observe { key, replica, new_tokens, before } => {
+                if !before.is_closed() {
+                    let _ = before.send(self.tree.last_use(&key, replica, now));
+                }
+                self.tree.observe(&key, replica, new_tokens, now);
+            }
             Msg::Retract { key, replica } => self.tree.retract(&key, replica, now),
             Msg::Apply { origin, entries } => {
                 for entry in &entries {
@@ -183,6 +233,7 @@ impl TreeActor {
             Msg::SetCapacity { replica, tokens } => self.tree.set_capacity(replica, tokens),
             Msg::Forget { replica } => self.tree.forget(replica),
             Msg::Drain { budget, reply } => self.drain(budget, reply, now),
+            Msg::Whole(message) => message.handle(&mut self.tree, now),
         }
     }
 
@@ -237,6 +288,17 @@ mod tests {
         let matches = tree.lookup(&key(1), LIMIT).await.unwrap();
         assert_eq!(matches.first().map(|m| (m.replica, m.bytes)), Some((a, 1_024)));
         assert_eq!(tree.lookup(&key(2), LIMIT).await, Some(Matches::new()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pick_learns_how_its_prefix_was_used_before() {
+        let (tree, _task) = spawn(TreeConfig::default(), Clock::start());
+        let first = tree.observe(&key(1), ReplicaId(1), 256);
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let second = tree.observe(&key(1), ReplicaId(1), 0);
+        assert_eq!(first.await.unwrap(), None);
+        let last_use = second.await.unwrap().unwrap();
+        assert_eq!(last_use.matched_tokens, 256);
     }
 
     #[tokio::test(start_paused = true)]

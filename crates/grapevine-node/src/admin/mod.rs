@@ -1,6 +1,7 @@
-//! The admin listener: probes, metrics, status. Never on the public port.
+//! The admin listener: probes, metrics, status, and what peers ask. Never on the public port.
 
 pub mod access;
+mod exchange;
 pub mod status;
 pub mod survey;
 
@@ -30,6 +31,7 @@ pub struct Admin {
 
 /// The admin listener's routes.
 pub fn router(admin: Admin) -> Router {
+    let exchange = exchange::router(admin.observatory.mesh.clone(), admin.observatory.answers_peers);
     let admin = Arc::new(admin);
     let guarded = Router::new()
         .route("/metrics", get(metrics))
@@ -40,6 +42,7 @@ pub fn router(admin: Admin) -> Router {
         .route("/readyz", get(readyz))
         .merge(guarded)
         .with_state(admin)
+        .merge(exchange)
 }
 
 async fn only_who_may(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {

@@ -109,6 +109,35 @@ pub struct ReplicaStatus {
     pub picks: u64,
     /// Its share of the token totals.
     pub tokens: TokenStatus,
+    /// Predicted minus reported cached tokens, mean over the last answers. Absent until one reported.
+    pub credit_error_tokens: Option<f32>,
+    /// Tokens that its cache is believed to hold, if that is not the default.
+    pub capacity_tokens: Option<u64>,
+    /// Times that its predictions failed so that it must have lost its cache, as this router saw.
+    pub lost_caches: u64,
+    /// What its engine says of itself.
+    pub engine: EngineStatus,
+}
+
+/// What an engine says of itself, in its metrics. Absent: it does not say.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct EngineStatus {
+    /// `vllm`, `sglang`, `llama.cpp`, `tgi`, `tensorrt-llm`, or `plain`.
+    pub kind: String,
+    /// Time since it said so, ms.
+    pub age_ms: Option<u64>,
+    /// Requests waiting there.
+    pub waiting: Option<f64>,
+    /// Requests running there.
+    pub running: Option<f64>,
+    /// Share of its KV cache that running requests use.
+    pub kv_use: Option<f64>,
+    /// Tokens that its cache holds.
+    pub cache_tokens: Option<u64>,
+    /// Prompt tokens that it looked up in its prefix cache.
+    pub prefix_queries: Option<f64>,
+    /// Of those, found.
+    pub prefix_hits: Option<f64>,
 }
 
 /// Prompt tokens since the start.

@@ -9,7 +9,8 @@ use grapevine_mesh::{MeshHandle, MeshStatus};
 use grapevine_route::Policy;
 
 use super::status::{
-    GossipStatus, MailboxStatus, PeerStatus, ReplicaStatus, RouterStatus, Status, TokenStatus, TreeStatus,
+    EngineStatus, GossipStatus, MailboxStatus, PeerStatus, ReplicaStatus, RouterStatus, Status, TokenStatus,
+    TreeStatus,
 };
 use crate::actors::mailbox::MailboxView;
 use crate::actors::replica::ReplicaHandle;
@@ -41,14 +42,18 @@ pub struct Observatory {
     pub tree: TreeHandle,
     /// The fleet.
     pub mesh: MeshHandle,
+    /// Peers may ask this router: what they ask is sealed, or comes from this machine.
+    pub answers_peers: bool,
 }
 
 impl Observatory {
-    /// Whether new requests should come here: it is not draining, and a replica may be alive.
+    /// Whether new requests should come here: it knows what its peers know or waited long enough, it is
+    /// not draining, and a replica may be alive.
     pub fn ready(&self) -> bool {
         let now = self.clock.now();
         let alive = |r: &Arc<Replica>| r.health.standing(now) <= Standing::Suspect;
-        !self.draining.load(Relaxed) && self.replicas.replicas().load().replicas.iter().any(alive)
+        let willing = self.mesh.is_joined() && !self.draining.load(Relaxed);
+        willing && self.replicas.replicas().load().replicas.iter().any(alive)
     }
 
     /// All of it.
@@ -112,6 +117,25 @@ impl Observatory {
                 reported_prompt: counters.reported_prompt_tokens.load(Relaxed),
                 reported_cached: counters.reported_cached_tokens.load(Relaxed),
             },
+            credit_error_tokens: replica.learnt.credit_error(),
+            capacity_tokens: replica.learnt.capacity(),
+            lost_caches: replica.learnt.lost_caches.load(Relaxed),
+            engine: self.engine(replica),
+        }
+    }
+
+    fn engine(&self, replica: &Replica) -> EngineStatus {
+        let vitals = replica.engine.load();
+        let reading = vitals.as_ref().map(|v| v.reading).unwrap_or_default();
+        EngineStatus {
+            kind: reading.kind.name().to_owned(),
+            age_ms: vitals.as_ref().map(|v| self.clock.now().saturating_sub(v.at)),
+            waiting: reading.waiting,
+            running: reading.running,
+            kv_use: reading.kv_use,
+            cache_tokens: reading.cache_tokens,
+            prefix_queries: reading.prefix_queries,
+            prefix_hits: reading.prefix_hits,
         }
     }
 

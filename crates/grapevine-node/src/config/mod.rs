@@ -112,10 +112,14 @@ pub struct Config {
     pub health_interval: Duration,
     /// Limit of one probe.
     pub health_timeout: Duration,
+    /// Time between two looks at a replica's metrics; zero = never.
+    pub metrics_interval: Duration,
     /// How long a request waits for the tree before it is routed by load alone.
     pub lookup_timeout: Duration,
     /// Gossip tick.
     pub gossip_interval: Duration,
+    /// How long a router that starts waits for what its peers know before it is ready.
+    pub join_timeout: Duration,
     /// After SIGTERM: not ready, but still serving new requests for this long.
     pub drain_delay: Duration,
     /// After that: running requests may take this long to end.
@@ -173,8 +177,10 @@ impl Default for Config {
             stream_keepalive: Duration::ZERO,
             health_interval: Duration::from_secs(10),
             health_timeout: Duration::from_secs(5),
+            metrics_interval: Duration::from_secs(5),
             lookup_timeout: Duration::from_millis(5),
             gossip_interval: Duration::from_millis(250),
+            join_timeout: grapevine_mesh::DEFAULT_JOIN_TIMEOUT,
             drain_delay: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(120),
             debug_headers: false,

@@ -129,6 +129,14 @@ fn fleet() -> Vec<Setting> {
              250ms old.",
         ),
         row(
+            "GRAPEVINE_JOIN_TIMEOUT",
+            time(Duration::ZERO, 10 * MINUTE),
+            |c| &mut c.join_timeout,
+            "How long a router that starts waits for a peer's snapshot of the prefix tree before it is \
+             ready (`/readyz`). Without peers or seeds it does not wait; after it, it goes on trying in the \
+             background. Requests that come meanwhile are served. 0s does not wait.",
+        ),
+        row(
             "GRAPEVINE_ROUTER_ID",
             Name,
             |c| &mut c.router_id,
@@ -328,6 +336,13 @@ fn health() -> Vec<Setting> {
             time(10 * MS, 10 * MINUTE),
             |c| &mut c.health_timeout,
             "Limit of one probe. SGLang's generates a token, so a busy one takes seconds to answer.",
+        ),
+        row(
+            "GRAPEVINE_METRICS_INTERVAL",
+            time(Duration::ZERO, HOUR),
+            |c| &mut c.metrics_interval,
+            "Time between two looks at the metrics of a replica's engine, which tell the size of its cache, \
+             that it restarted, and how full it is. 0s = never. An engine without metrics is asked rarely.",
         ),
     ]
 }

@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::admin::status::{ReplicaStatus, Status};
+use crate::admin::status::{EngineStatus, ReplicaStatus, Status};
 use crate::admin::survey::Observatory;
 
 /// Reads an [`Observatory`].
@@ -30,6 +30,8 @@ impl Collector for Scrape {
         let mut out = Out(encoder);
         router(&status, &mut out)?;
         replicas(&status.replicas, &mut out)?;
+        lessons(&status.replicas, &mut out)?;
+        engines(&status.replicas, &mut out)?;
         tree(&status, &mut out)?;
         gossip(&status, &mut out)
     }
@@ -79,6 +81,35 @@ fn replicas(replicas: &[ReplicaStatus], out: &mut Out<'_>) -> fmt::Result {
     out.counters("replica_reported_prompt_tokens", "As its answers reported", by, prompt)?;
     let cached = total(|r| r.tokens.reported_cached);
     out.counters("replica_reported_cached_tokens", "As its answers reported", by, cached)
+}
+
+/// What answers taught; nothing of what none did.
+fn lessons(replicas: &[ReplicaStatus], out: &mut Out<'_>) -> fmt::Result {
+    let by = "replica";
+    let error = replicas.iter().filter_map(|r| Some((r.name.as_str(), f64::from(r.credit_error_tokens?))));
+    out.gauges("replica_credit_error_tokens", "Predicted minus reported cached tokens, mean", by, error)?;
+    let capacity = replicas.iter().filter_map(|r| Some((r.name.as_str(), r.capacity_tokens? as f64)));
+    out.gauges("replica_capacity_tokens", "Tokens its cache is believed to hold", by, capacity)?;
+    let lost = replicas.iter().map(|r| (r.name.as_str(), r.lost_caches));
+    out.counters("replica_lost_caches", "Caches lost, as failed predictions showed", by, lost)
+}
+
+/// What engines say of themselves; nothing for what they do not say.
+fn engines(replicas: &[ReplicaStatus], out: &mut Out<'_>) -> fmt::Result {
+    fn known<V>(
+        replicas: &[ReplicaStatus],
+        value: fn(&EngineStatus) -> Option<V>,
+    ) -> impl Iterator<Item = (&str, V)> {
+        replicas.iter().filter_map(move |r| Some((r.name.as_str(), value(&r.engine)?)))
+    }
+    let by = "replica";
+    let age = known(replicas, |e| e.age_ms.map(|ms| ms as f64 / 1e3));
+    out.gauges("engine_metrics_age_seconds", "Since its metrics were read", by, age)?;
+    out.gauges("engine_waiting_requests", "As it says", by, known(replicas, |e| e.waiting))?;
+    out.gauges("engine_running_requests", "As it says", by, known(replicas, |e| e.running))?;
+    out.gauges("engine_kv_cache_usage_ratio", "As it says", by, known(replicas, |e| e.kv_use))?;
+    let tokens = known(replicas, |e| e.cache_tokens.map(|tokens| tokens as f64));
+    out.gauges("engine_cache_tokens", "Tokens its cache holds, as it says", by, tokens)
 }
 
 fn tree(status: &Status, out: &mut Out<'_>) -> fmt::Result {

@@ -13,6 +13,7 @@ pub mod admin_paths;
 pub mod admission;
 mod body;
 pub mod exchange;
+mod expectation;
 pub mod failure;
 mod forward;
 mod headers;
@@ -22,6 +23,7 @@ mod models;
 mod owner;
 mod pick;
 mod place;
+mod recent;
 mod relay;
 mod retries;
 mod sse;
@@ -41,6 +43,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use hyper::upgrade::OnUpgrade;
 
+use crate::actors::replica::ReplicaHandle;
 use crate::actors::tree::TreeHandle;
 use crate::auth::Gate;
 use crate::clock::Clock;
@@ -48,7 +51,6 @@ use crate::config::Config;
 use crate::error::RouterError;
 use crate::metrics::Metrics;
 use crate::metrics::outcome::Outcome;
-use crate::replica::SharedReplicas;
 use crate::telemetry::{ServerRequest, Tracer};
 use admission::{Admission, AdmissionLimits};
 use exchange::Exchange;
@@ -56,6 +58,7 @@ use forward::{Answer, Outbound};
 use headers::{REPLICA, REQUEST_ID};
 use models::ModelList;
 use pick::{Pick, Picker};
+use recent::Recent;
 use relay::{Held, Limits, Relay, Side};
 use retries::RetryBudget;
 use stop::Stop;
@@ -68,7 +71,9 @@ const ROUTER: HeaderName = HeaderName::from_static("x-grapevine-router");
 pub struct Proxy {
     settings: Settings,
     picker: Picker,
+    recent: Recent,
     tree: TreeHandle,
+    replicas: ReplicaHandle,
     client: reqwest::Client,
     /// What is counted.
     pub metrics: Arc<Metrics>,
@@ -86,8 +91,8 @@ pub struct Proxy {
 
 /// What the proxy works with.
 pub struct Wiring {
-    /// Where requests go.
-    pub replicas: SharedReplicas,
+    /// Where requests go, and who is told of their answers.
+    pub replicas: ReplicaHandle,
     /// What replicas hold.
     pub tree: TreeHandle,
     /// Speaks to engines.
@@ -133,7 +138,7 @@ impl Proxy {
             patience: config.queue_timeout,
             priority_header: config.priority_header.clone(),
         };
-        let admission = Admission::new(limits, Arc::clone(&wiring.replicas));
+        let admission = Admission::new(limits, Arc::clone(wiring.replicas.replicas()));
         Self {
             settings: Settings {
                 body_limit: config.body_limit,
@@ -149,7 +154,7 @@ impl Proxy {
                     .unwrap_or_else(|_| HeaderValue::from_static("unprintable")),
             },
             picker: Picker {
-                replicas: wiring.replicas,
+                replicas: Arc::clone(wiring.replicas.replicas()),
                 policy: config.policy,
                 weights: config.weights.clone(),
                 bytes_per_token: config.bytes_per_token,
@@ -157,7 +162,9 @@ impl Proxy {
                 slow_start_ms: config.slow_start.as_millis() as Millis,
                 seed: wiring.seed,
             },
+            recent: Recent::default(),
             tree: wiring.tree,
+            replicas: wiring.replicas,
             client: wiring.client,
             metrics: wiring.metrics,
             admission,

@@ -8,6 +8,7 @@ use grapevine_tree::{Matches, Millis, PrefixKey, ReplicaId, boundary};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
+use super::expectation::Expectation;
 use crate::error::RouterError;
 use crate::replica::health::Standing;
 use crate::replica::{Replica, ReplicaSet, SharedReplicas};
@@ -45,6 +46,8 @@ pub(super) struct Pick {
     pub(super) replica: Arc<Replica>,
     pub(super) load: LoadGuard,
     pub(super) decision: Decision,
+    /// What it should find cached there; `None` when nothing is known of that.
+    pub(super) expectation: Option<Expectation>,
 }
 
 #[derive(Default)]
@@ -72,7 +75,7 @@ impl Picker {
             let replica = set.replicas.get(*position).ok_or(RouterError::NoReplica)?;
             let load = replica.load.begin(decision.uncached_tokens());
             replica.counters.picked(decision.prompt_tokens, decision.matched_tokens);
-            Ok(Pick { replica: Arc::clone(replica), load, decision })
+            Ok(Pick { replica: Arc::clone(replica), load, decision, expectation: None })
         })
     }
 
@@ -91,7 +94,7 @@ impl Picker {
         scratch.positions.clear();
         if let Some(owner) = question.only.and_then(|only| position_of(set, only, now)) {
             let replica = set.replicas.get(owner).ok_or(RouterError::NoReplica)?;
-            scratch.candidates.push(candidate(replica, 1.0));
+            scratch.candidates.push(candidate(replica, 1.0, now));
             scratch.positions.push(owner);
             return Ok(());
         }
@@ -110,7 +113,8 @@ impl Picker {
             if self.max_inflight != 0 && replica.load.own_inflight() as usize >= self.max_inflight {
                 continue;
             }
-            scratch.candidates.push(candidate(replica, replica.health.warmth(now, self.slow_start_ms)));
+            let warmth = replica.health.warmth(now, self.slow_start_ms);
+            scratch.candidates.push(candidate(replica, warmth, now));
             scratch.positions.push(position);
         }
         if scratch.candidates.is_empty() { Err(RouterError::Overloaded) } else { Ok(()) }
@@ -133,9 +137,9 @@ impl Picker {
     }
 }
 
-fn candidate(replica: &Replica, warmth: f32) -> Candidate {
+fn candidate(replica: &Replica, warmth: f32, now: Millis) -> Candidate {
     let (weight, load) = (replica.weight * warmth, replica.load.view());
-    Candidate { replica: replica.id, weight, load, kv_use: None }
+    Candidate { replica: replica.id, weight, load, kv_use: replica.kv_use(now) }
 }
 
 /// Where a replica is in the set, if it can be asked at all.

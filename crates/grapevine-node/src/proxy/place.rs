@@ -1,6 +1,7 @@
 //! Which replica gets a request: key, tree, pick, and telling the tree.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use grapevine_tree::{Api, Matches, PrefixKey, ReplicaId};
 use http::Method;
 
 use super::exchange::Exchange;
+use super::expectation::Expectation;
 use super::pick::{Pick, Question};
 use super::{Proxy, keying};
 use crate::error::RouterError;
@@ -23,12 +25,16 @@ pub(super) struct Job<'a> {
     /// The body asks for a stream, if it was read.
     pub(super) stream: bool,
     turn: u64,
+    /// The prompt is text alone.
+    textual: bool,
     /// Present when the request has a prompt that was read.
     key: Option<Arc<PrefixKey>>,
     /// What the tree knows of it; `None` when it was not asked or did not answer in time.
     matches: Option<Matches>,
     /// Present when it names a stored response: the replica that owns it, if anybody remembers.
     pub(super) owner: Option<Option<ReplicaId>>,
+    /// The number of the router's next pick when the tree was asked.
+    asked_at: u64,
     /// Open until the first pick.
     route: Option<RouteSpan>,
     began: Instant,
@@ -49,10 +55,11 @@ impl Proxy {
             return job;
         }
         let prompt = keying::extract(self.settings.key_seed, api, body).await;
-        (job.model, job.stream) = (prompt.model, prompt.stream);
+        (job.model, job.stream, job.textual) = (prompt.model, prompt.stream, !prompt.media);
         let key = Arc::new(prompt.key);
         if !key.hashes.is_empty() {
             self.metrics.lookups.inc();
+            job.asked_at = self.recent.next();
             job.matches = self.tree.lookup(&key, self.settings.lookup).await;
             if job.matches.is_none() {
                 self.metrics.lookups_missed.inc();
@@ -68,10 +75,13 @@ impl Proxy {
         let first = job.route.take();
         let is_first = first.is_some();
         let route = first.unwrap_or_else(|| job.exchange.span.route());
+        if let (Some(key), Some(matches)) = (&job.key, &mut job.matches) {
+            self.recent.complete(job.asked_at, key, matches);
+        }
         let only = job.owner.flatten().filter(|owner| !except.contains(owner));
         let question =
             Question { turn: job.turn, key: job.key.as_deref(), matches: job.matches.as_ref(), only, except };
-        let pick = match self.picker.pick(&question, self.clock.now()) {
+        let mut pick = match self.picker.pick(&question, self.clock.now()) {
             Ok(pick) => pick,
             Err(error) => {
                 route.fail(error.facts().code);
@@ -79,7 +89,11 @@ impl Proxy {
             }
         };
         if let Some(key) = job.keyed() {
-            self.tree.observe(key, pick.replica.id, pick.decision.uncached_tokens());
+            self.recent.add(key, pick.replica.id);
+            let epoch = pick.replica.epoch.load(Relaxed);
+            let last_use = self.tree.observe(key, pick.replica.id, pick.decision.uncached_tokens());
+            let expected = Expectation { epoch, textual: job.textual, last_use };
+            pick.expectation = job.matches.is_some().then_some(expected);
         }
         let decision = &pick.decision;
         self.metrics.decided(decision.reason);
@@ -111,9 +125,11 @@ impl<'a> Job<'a> {
             model: None,
             stream: false,
             turn,
+            textual: false,
             key: None,
             matches: None,
             owner: None,
+            asked_at: 0,
             route: Some(exchange.span.route()),
             began: Instant::now(),
         }

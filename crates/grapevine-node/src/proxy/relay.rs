@@ -26,6 +26,7 @@ use super::pick::Pick;
 use super::sse::Watcher;
 use super::stop::Stopped;
 use super::usage::{Tail, Usage};
+use crate::actors::replica::AnswerReport;
 use crate::error::error_body;
 use crate::metrics::outcome::Outcome;
 use crate::telemetry::EngineSpan;
@@ -194,6 +195,9 @@ impl Relay {
             Side::Json(tail) => (tail.usage(), false),
             Side::Events(watcher) => (watcher.usage, watcher.failed),
         };
+        if failed {
+            self.held.pick.expectation = None;
+        }
         self.report(usage);
         if failed {
             self.held.span.fail(Outcome::StreamFailed.name());
@@ -211,6 +215,18 @@ impl Relay {
         self.held.pick.replica.counters.reported(prompt, cached);
         self.held.exchange.proxy.metrics.reported_prompt_tokens.inc_by(prompt);
         self.held.exchange.proxy.metrics.reported_cached_tokens.inc_by(cached);
+        self.compare(&usage);
+    }
+
+    /// Holds the answer against what was expected. Of an answer that is no success nothing was expected.
+    fn compare(&mut self, usage: &Usage) {
+        let pick = &mut self.held.pick;
+        let expected = pick.expectation.take().filter(|_| self.status.is_success());
+        let Some((epoch, expected)) = expected.map(|expected| (expected.epoch, expected)) else { return };
+        if let Some(answer) = expected.against(&pick.decision, usage) {
+            let report = AnswerReport { replica: pick.replica.id, epoch, answer };
+            self.held.exchange.proxy.replicas.answered(report);
+        }
     }
 
     /// The answer cannot be completed: closes the engine's connection, and says so to the client in

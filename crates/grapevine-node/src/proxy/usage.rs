@@ -39,6 +39,7 @@ struct Wire {
     prompt_tokens_details: Option<Details>,
     input_tokens_details: Option<Details>,
     cache_read_input_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -49,8 +50,13 @@ struct Details {
 impl From<Wire> for Usage {
     fn from(wire: Wire) -> Self {
         let details = wire.prompt_tokens_details.or(wire.input_tokens_details);
+        // Anthropic counts what was read from or written to the cache beside the input, not within.
+        let beside = wire
+            .cache_read_input_tokens
+            .map(|read| read.saturating_add(wire.cache_creation_input_tokens.unwrap_or(0)));
+        let input = wire.input_tokens.map(|input| input.saturating_add(beside.unwrap_or(0)));
         Self {
-            prompt_tokens: wire.prompt_tokens.or(wire.input_tokens),
+            prompt_tokens: wire.prompt_tokens.or(input),
             cached_tokens: details.and_then(|d| d.cached_tokens).or(wire.cache_read_input_tokens),
             output_tokens: wire.completion_tokens.or(wire.output_tokens),
         }
@@ -122,7 +128,11 @@ mod tests {
                 usage(9, 4),
             ),
             (r#"{"usage" : { "input_tokens":9,"input_tokens_details":{"cached_tokens":4}}}"#, usage(9, 4)),
-            (r#"{"usage":{"input_tokens":9,"cache_read_input_tokens":4,"other":1}}"#, usage(9, 4)),
+            (r#"{"usage":{"cache_read_input_tokens":16,"input_tokens":1,"output":1}}"#, usage(17, 16)),
+            (
+                r#"{"usage":{"input_tokens":3,"cache_creation_input_tokens":5,"cache_read_input_tokens":4}}"#,
+                usage(12, 4),
+            ),
             (
                 r#"{"usage":{"prompt_tokens":9,"prompt_tokens_details":null}}"#,
                 Usage { prompt_tokens: Some(9), ..Usage::default() },

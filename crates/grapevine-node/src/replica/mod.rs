@@ -4,18 +4,21 @@
 //! (load, health signals, counters) are atomics inside, so that a pick never waits for anybody.
 
 pub mod health;
+pub mod learnt;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use grapevine_route::ReplicaLoad;
-use grapevine_tree::ReplicaId;
+use grapevine_tree::{Millis, ReplicaId};
 use http::HeaderValue;
 use reqwest::Url;
 
 use crate::config::ReplicaSpec;
+use crate::engine::Reading;
 use health::Health;
+use learnt::Learnt;
 
 /// The current set. Readers take a snapshot; only the replica actor replaces it.
 pub type SharedReplicas = Arc<ArcSwap<ReplicaSet>>;
@@ -50,7 +53,23 @@ pub struct Replica {
     pub counters: Counters,
     /// Cache generation: grows when the replica restarted. Written by the replica actor.
     pub epoch: AtomicU32,
+    /// What its engine last said of itself. Written by the replica actor.
+    pub engine: ArcSwapOption<Vitals>,
+    /// What was learnt of it. Written by the replica actor.
+    pub learnt: Learnt,
 }
+
+/// What an engine said of itself, and when.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Vitals {
+    /// What it said.
+    pub reading: Reading,
+    /// When.
+    pub at: Millis,
+}
+
+/// Gauges older than this say nothing of now. Engines write theirs up to seconds late already.
+const GAUGES_TTL_MS: Millis = 15_000;
 
 /// Totals of one replica since the router's start.
 #[derive(Debug, Default)]
@@ -119,7 +138,21 @@ impl Replica {
             health: Health::default(),
             counters: Counters::default(),
             epoch: AtomicU32::new(0),
+            engine: ArcSwapOption::empty(),
+            learnt: Learnt::default(),
         })
+    }
+
+    /// Its cache is gone: begins the next generation, and gives it. For the replica actor.
+    pub fn next_epoch(&self) -> u32 {
+        self.epoch.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Share of its KV cache in use, if its engine said so lately.
+    pub fn kv_use(&self, now: Millis) -> Option<f32> {
+        let vitals = self.engine.load();
+        let fresh = vitals.as_ref().filter(|v| now.saturating_sub(v.at) <= GAUGES_TTL_MS);
+        fresh.and_then(|v| v.reading.kv_use).map(|share| share as f32)
     }
 }
 

@@ -11,6 +11,7 @@ mod fleet;
 mod headers;
 mod health;
 mod load;
+mod metrics;
 mod retry;
 mod socket;
 mod stream;

@@ -54,6 +54,7 @@ pub(crate) fn named_config(router: &str, engines: &[SocketAddr]) -> Config {
     let replicas = engines.iter().enumerate().map(spec).collect();
     let mut config = Config::local(router, replicas);
     config.health_interval = Duration::from_secs(3_600);
+    config.metrics_interval = Duration::ZERO;
     config.lookup_timeout = Duration::from_secs(5);
     config
 }

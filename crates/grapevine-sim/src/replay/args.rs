@@ -8,7 +8,8 @@ use grapevine_route::Weights;
 use grapevine_tree::TreeConfig;
 
 use super::engine::EngineSpec;
-use super::rule::RuleName;
+use super::router::Learning;
+use super::rule::{RuleName, Rules};
 use super::trace::{ReadOptions, Trace};
 use super::unit::{self, CacheSize};
 use super::world::Setup;
@@ -17,16 +18,18 @@ use super::world::Setup;
 /// engines.
 #[derive(Args, Clone, Debug)]
 pub struct ReplayArgs {
-    /// Trace: block ids (JSONL), agents' calls (JSONL, tar), or an OpenAI request log (one JSON body
-    /// a line); plain or xz.
+    /// Trace: an OpenAI request log (one JSON body a line), agents' calls or block ids (JSONL); plain,
+    /// gzip, xz, a tar or a directory of them.
     pub trace: PathBuf,
-    /// How replicas are chosen.
-    #[arg(long, value_enum, default_value_t = RuleName::Affinity)]
-    pub policy: RuleName,
-    /// Print one JSON object instead of a table.
+    /// How replicas are chosen: names with commas between them, or `all` [affinity, random,
+    /// round-robin, least-loaded, sticky, bounded-hash, sglang, llm-d].
+    #[arg(long, value_name = "POLICIES", default_value = "random,round-robin,least-loaded,affinity")]
+    pub policy: Rules,
+    /// Print one JSON object instead of a table: of affinity if it is among the policies, else of the
+    /// first; all of them are in it under `policies`.
     #[arg(long)]
     pub json: bool,
-    /// Replay every policy, and draw hit rate and time to first token into this SVG file.
+    /// Draw hit rate and time to first token of the policies into this SVG file.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
     /// Seed of everything random. Same seed, same output.
@@ -44,6 +47,9 @@ pub struct ReplayArgs {
     /// Tokens of an answer where the trace does not say.
     #[arg(long, value_name = "TOKENS", default_value_t = 256)]
     pub output_tokens: u32,
+    /// Tokens of an engine's cache block where the trace is text. Memory of a replay falls as it grows.
+    #[arg(long, value_name = "TOKENS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub block_tokens: u32,
     #[command(flatten)]
     engines: EngineArgs,
     #[command(flatten)]
@@ -96,9 +102,18 @@ struct FleetArgs {
     /// Share of gossip messages that never arrive; 1 cuts routers off from each other.
     #[arg(long, value_name = "SHARE", value_parser = unit::share, default_value = "0")]
     loss: f64,
-    /// What routers believe a cache holds, times what it does.
-    #[arg(long, value_name = "FACTOR", value_parser = unit::positive, default_value = "1")]
-    capacity_error: f64,
+    /// How routers come to know what a cache holds.
+    #[arg(long, value_enum, default_value_t = CapacityFrom::Known)]
+    capacity: CapacityFrom,
+    /// What routers are told a cache holds, times what it does; learning starts from there.
+    #[arg(long, value_name = "FACTOR", value_parser = unit::positive)]
+    capacity_error: Option<f64>,
+    /// Routers do not notice when a replica has lost its cache.
+    #[arg(long)]
+    no_feedback: bool,
+    /// At this time a replica loses its cache; several: one replica after the other.
+    #[arg(long, value_name = "TIME", value_parser = unit::duration, value_delimiter = ',')]
+    reset: Vec<Duration>,
     /// Half-life of pick counts.
     #[arg(long, value_name = "TIME", value_parser = unit::duration, default_value = "120s")]
     half_life: Duration,
@@ -108,6 +123,17 @@ struct FleetArgs {
     /// Used this recently is believed, whatever was prefilled since.
     #[arg(long, value_name = "TIME", value_parser = unit::duration, default_value = "5s")]
     grace: Duration,
+}
+
+/// How routers come to know what a cache holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum CapacityFrom {
+    /// The engine says.
+    Known,
+    /// From what answers say they found, starting at the router's default.
+    Learn,
+    /// They do not: the router's default.
+    Default,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -136,10 +162,27 @@ struct VoteArgs {
     guard_rel: f32,
 }
 
+impl FleetArgs {
+    /// What routers believe at first of caches that hold `cache_tokens`.
+    fn believed_tokens(&self, cache_tokens: u64) -> u64 {
+        let told = match (self.capacity, self.capacity_error) {
+            (CapacityFrom::Known, error) => cache_tokens as f64 * error.unwrap_or(1.0),
+            (CapacityFrom::Learn, Some(error)) => cache_tokens as f64 * error,
+            _ => TreeConfig::default().default_capacity_tokens as f64,
+        };
+        (told as u64).max(1)
+    }
+}
+
 impl ReplayArgs {
     /// How to read the trace.
     pub fn read_options(&self) -> ReadOptions {
-        ReadOptions { rate: self.rate, output_tokens: self.output_tokens, limit: self.limit }
+        ReadOptions {
+            rate: self.rate,
+            output_tokens: self.output_tokens,
+            block_tokens: self.block_tokens,
+            limit: self.limit,
+        }
     }
 
     /// What to replay `trace` with, by `rule`.
@@ -147,6 +190,8 @@ impl ReplayArgs {
         let Self { engines, fleet, votes, .. } = self;
         let micros = |d: Duration| d.as_micros() as u64;
         let millis = |d: Duration| d.as_millis() as u64;
+        let cache_tokens = engines.cache.tokens(trace.working_set_tokens());
+        let believed_tokens = fleet.believed_tokens(cache_tokens);
         Setup {
             rule,
             weights: Weights {
@@ -166,7 +211,7 @@ impl ReplayArgs {
                 ..TreeConfig::default()
             },
             engine: EngineSpec {
-                cache_tokens: engines.cache.tokens(trace.working_set_tokens()),
+                cache_tokens,
                 prefill_rate: engines.prefill_rate,
                 prefill_fixed: micros(engines.prefill_fixed),
                 decode_token: micros(engines.decode_token),
@@ -174,7 +219,12 @@ impl ReplayArgs {
                 max_running: engines.max_running as usize,
             },
             replicas: engines.replicas as usize,
-            capacity_error: fleet.capacity_error,
+            believed_tokens,
+            learning: Learning {
+                capacity_from: (fleet.capacity == CapacityFrom::Learn).then_some(believed_tokens),
+                lost_caches: !fleet.no_feedback,
+            },
+            resets: fleet.reset.clone(),
             routers: fleet.routers as usize,
             by_session: fleet.by_session,
             tree_delay: fleet.tree_delay,

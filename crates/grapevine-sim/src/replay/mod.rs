@@ -13,7 +13,7 @@ pub mod report;
 pub mod router;
 pub mod rule;
 pub mod trace;
-mod unit;
+pub(crate) mod unit;
 pub mod world;
 
 #[cfg(test)]
@@ -45,12 +45,8 @@ pub fn run_replay(args: &ReplayArgs, out: &mut impl Write, err: &mut impl Write)
     if trace.rejected.count > 0 {
         writeln!(err, "{}", trace.rejected)?;
     }
-    let rules = match args.plot {
-        Some(_) => RuleName::ALL.to_vec(),
-        None => vec![args.policy],
-    };
     let replay = |&rule: &RuleName| world::replay(&trace, &args.setup(&trace, rule)).report(rule.name());
-    let reports: Vec<Report> = rules.iter().map(replay).collect();
+    let reports: Vec<Report> = args.policy.names().iter().map(replay).collect();
     if let Some(path) = &args.plot {
         let name = args.trace.file_name().unwrap_or_default().to_string_lossy().into_owned();
         std::fs::write(path, plot::svg(&name, &reports))?;
@@ -62,13 +58,13 @@ pub fn run_replay(args: &ReplayArgs, out: &mut impl Write, err: &mut impl Write)
     Ok(())
 }
 
-/// The report of the policy that was asked for; with a plot, all of them beside it.
+/// The report of one policy, and with several, all of them beside it.
 fn object(args: &ReplayArgs, trace: &Trace, reports: &[Report]) -> Value {
-    let asked = reports.iter().find(|report| report.policy == args.policy.name());
+    let main = args.policy.main();
+    let asked = reports.iter().find(|report| report.policy == main.name());
     let mut object = asked.map(Report::json).unwrap_or_default();
     object.insert("working_set_tokens".to_owned(), json!(trace.working_set_tokens()));
-    let cache_tokens = args.setup(trace, args.policy).engine.cache_tokens;
-    object.insert("cache_tokens".to_owned(), json!(cache_tokens));
+    object.insert("cache_tokens".to_owned(), json!(args.setup(trace, main).engine.cache_tokens));
     object.insert("bad_lines".to_owned(), json!(trace.rejected.count));
     if reports.len() > 1 {
         let all: Vec<Value> = reports.iter().map(|report| Value::Object(report.json())).collect();
@@ -78,7 +74,7 @@ fn object(args: &ReplayArgs, trace: &Trace, reports: &[Report]) -> Value {
 }
 
 fn head(args: &ReplayArgs, trace: &Trace) -> String {
-    let setup = args.setup(trace, args.policy);
+    let setup = args.setup(trace, args.policy.main());
     format!(
         "{} requests, working set {} tokens; {} replicas with {} tokens of cache each, {} router(s)\n",
         trace.calls.len(),

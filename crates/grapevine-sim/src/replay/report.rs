@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use grapevine_route::{Decision, Reason};
+use grapevine_route::{Answer, Decision, Reason};
 use grapevine_tree::TreeStats;
 use serde_json::{Map, Value, json};
 
@@ -34,37 +34,67 @@ pub struct Tally {
     pub tree: TreeStats,
     /// Virtual time from start to end.
     pub lasted: Micros,
+    /// Lost caches that routers noticed, each by itself.
+    pub verdicts: u64,
+    /// What the first router believes a cache holds at the end.
+    pub believed_tokens: u64,
     reasons: [u64; Reason::ALL.len()],
     ttfts: Vec<Micros>,
-    /// Predicted tokens of calls that wait for their prefill.
-    pending: Vec<u32>,
+    lost_at: Option<Micros>,
+    after_loss: AfterLoss,
+}
+
+/// How long after a cache was lost its effect is looked at.
+const AFTER_LOSS: Micros = 120_000_000;
+
+/// What came in the time after caches were lost.
+#[derive(Debug, Default)]
+struct AfterLoss {
+    input_tokens: u64,
+    cached_tokens: u64,
+    over_tokens: u64,
+    ttfts: Vec<Micros>,
 }
 
 impl Tally {
     /// A router decided.
-    pub fn decided(&mut self, call: usize, decision: &Decision) {
+    pub fn decided(&mut self, decision: &Decision) {
         self.predicted_tokens += u64::from(decision.matched_tokens);
         if let Some(at) = Reason::ALL.iter().position(|&reason| reason == decision.reason) {
             self.reasons[at] += 1;
         }
-        if self.pending.len() <= call {
-            self.pending.resize(call + 1, 0);
-        }
-        self.pending[call] = decision.matched_tokens;
     }
 
-    /// A prefill began, with this many tokens from the cache.
-    pub fn prefilled(&mut self, index: usize, cached_tokens: u32, call: &Call) {
-        let predicted = self.pending[index];
+    /// A prefill began, with some tokens from the cache.
+    pub fn prefilled(&mut self, answer: &Answer, call: &Call, now: Micros) {
+        let (predicted, cached) = (answer.predicted_tokens, answer.reported_cached_tokens.unwrap_or(0));
+        let over = u64::from(predicted.saturating_sub(cached));
         self.input_tokens += u64::from(call.input_tokens);
-        self.cached_tokens += u64::from(cached_tokens);
-        self.over_tokens += u64::from(predicted.saturating_sub(cached_tokens));
-        self.under_tokens += u64::from(cached_tokens.saturating_sub(predicted));
+        self.cached_tokens += u64::from(cached);
+        self.over_tokens += over;
+        self.under_tokens += u64::from(cached.saturating_sub(predicted));
+        if self.is_after_loss(now) {
+            self.after_loss.input_tokens += u64::from(call.input_tokens);
+            self.after_loss.cached_tokens += u64::from(cached);
+            self.after_loss.over_tokens += over;
+        }
     }
 
     /// A first token came this long after its request.
-    pub fn ttft(&mut self, after: Micros) {
+    pub fn ttft(&mut self, after: Micros, now: Micros) {
         self.ttfts.push(after);
+        if self.is_after_loss(now) {
+            self.after_loss.ttfts.push(after);
+        }
+    }
+
+    /// A replica lost its cache.
+    pub fn cache_lost(&mut self, now: Micros) {
+        self.lost_at = Some(now);
+    }
+
+    fn is_after_loss(&self, now: Micros) -> bool {
+        self.lost_at.is_some_and(|at| now - at < AFTER_LOSS)
     }
 
     /// The figures.
@@ -79,7 +109,7 @@ impl Tally {
             requests,
             hit_rate: share(self.cached_tokens),
             bound: share(self.pooled_tokens),
-            ttft_mean_s: ttfts.iter().map(|&t| t as f64).sum::<f64>() / requests.max(1) as f64 / 1e6,
+            ttft_mean_s: mean_s(&ttfts),
             ttft_p50_s: quantile(&ttfts, 0.5),
             ttft_p99_s: quantile(&ttfts, 0.99),
             work_imbalance: imbalance(self.by_replica.iter().map(|r| r.1)),
@@ -93,8 +123,26 @@ impl Tally {
             tree_boundaries: self.tree.boundaries,
             tree_bytes: self.tree.bytes,
             virtual_s: self.lasted as f64 / 1e6,
+            verdicts: self.verdicts,
+            believed_cache_tokens: self.believed_tokens,
+            after_loss: self.lost_at.map(|_| self.after_loss.report()),
         }
     }
+}
+
+impl AfterLoss {
+    fn report(&self) -> AfterLossReport {
+        let share = |part: u64| part as f64 / self.input_tokens.max(1) as f64;
+        AfterLossReport {
+            hit_rate: share(self.cached_tokens),
+            overpredicted: share(self.over_tokens),
+            ttft_mean_s: mean_s(&self.ttfts),
+        }
+    }
+}
+
+fn mean_s(times: &[Micros]) -> f64 {
+    times.iter().map(|&t| t as f64).sum::<f64>() / times.len().max(1) as f64 / 1e6
 }
 
 /// Nearest rank, in seconds.
@@ -149,6 +197,23 @@ pub struct Report {
     pub tree_bytes: usize,
     /// Virtual time from start to end.
     pub virtual_s: f64,
+    /// Lost caches that routers noticed, each by itself.
+    pub verdicts: u64,
+    /// What the first router believes a cache holds at the end.
+    pub believed_cache_tokens: u64,
+    /// The two minutes after each time a cache was lost, if one was.
+    pub after_loss: Option<AfterLossReport>,
+}
+
+/// What came of requests in the time after a cache was lost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AfterLossReport {
+    /// Share of prompt tokens found in caches.
+    pub hit_rate: f64,
+    /// Share predicted, but not cached.
+    pub overpredicted: f64,
+    /// Mean time to first token.
+    pub ttft_mean_s: f64,
 }
 
 impl Report {
@@ -176,11 +241,22 @@ impl Report {
             "tree_boundaries": self.tree_boundaries,
             "tree_bytes": self.tree_bytes,
             "virtual_s": round(self.virtual_s),
+            "verdicts": self.verdicts,
+            "believed_cache_tokens": self.believed_cache_tokens,
         });
-        match object {
+        let mut object = match object {
             Value::Object(object) => object,
             _ => Map::new(),
+        };
+        if let Some(after) = self.after_loss {
+            let after = json!({
+                "hit_rate": round(after.hit_rate),
+                "overpredicted": round(after.overpredicted),
+                "ttft_mean_s": round(after.ttft_mean_s),
+            });
+            object.insert("after_loss".to_owned(), after);
         }
+        object
     }
 
     /// Hit rate over bound; 1 where nothing can be hit.

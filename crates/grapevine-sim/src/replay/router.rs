@@ -4,8 +4,12 @@
 
 use std::sync::Arc;
 
-use grapevine_route::{INTAKE_HALF_LIFE_MS, LoadGuard, LoadView, PeerLoad, ReplicaLoad};
-use grapevine_tree::{DeltaEntry, Matches, Millis, PrefixKey, PrefixTree, ReplicaId, RouterId, TreeConfig};
+use grapevine_route::{
+    Answer, Feedback, INTAKE_HALF_LIFE_MS, LoadGuard, LoadView, PeerLoad, ReplicaLoad, Verdict,
+};
+use grapevine_tree::{
+    DeltaEntry, LastUse, Matches, Millis, PrefixKey, PrefixTree, ReplicaId, RouterId, TreeConfig,
+};
 
 /// Bytes of tree entries that a router publishes in one tick.
 const TICK_BUDGET: usize = 12 * 1_024;
@@ -20,6 +24,17 @@ pub struct LoadReport {
     load: PeerLoad,
     /// Tokens newly sent there since the start.
     new_tokens: u64,
+    /// How often it is known to have lost its cache.
+    epoch: u32,
+}
+
+/// What a router makes of the answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Learning {
+    /// Learns the caches' size, from this many tokens; else it stays what it was told.
+    pub capacity_from: Option<u64>,
+    /// Notices lost caches.
+    pub lost_caches: bool,
 }
 
 #[derive(Debug, Default)]
@@ -35,26 +50,43 @@ pub struct Router {
     tree: PrefixTree,
     replicas: Vec<ReplicaId>,
     loads: Vec<Arc<ReplicaLoad>>,
+    learning: Learning,
+    feedback: Vec<Feedback>,
+    believed_tokens: Vec<u64>,
+    epochs: Vec<u32>,
     peers: Vec<Peer>,
     ticked_at: Millis,
     /// Bytes of tree entries that it published.
     pub published_bytes: u64,
     /// Tree entries that it published.
     pub published_entries: u64,
+    /// Lost caches that it noticed by itself.
+    pub verdicts: u64,
 }
 
 impl Router {
     /// Router `index` of `routers`, before these replicas.
-    pub fn new(index: usize, routers: usize, replicas: &[ReplicaId], tree: TreeConfig) -> Self {
+    pub fn new(
+        index: usize,
+        routers: usize,
+        replicas: &[ReplicaId],
+        tree: TreeConfig,
+        learning: Learning,
+    ) -> Self {
         Self {
             id: RouterId::of_name(&format!("router-{index}")),
             tree: PrefixTree::new(tree),
             replicas: replicas.to_vec(),
             loads: replicas.iter().map(|_| Arc::default()).collect(),
+            learning,
+            feedback: vec![Feedback::default(); replicas.len()],
+            believed_tokens: vec![0; replicas.len()],
+            epochs: vec![0; replicas.len()],
             peers: (0..routers).map(|_| Peer::default()).collect(),
             ticked_at: 0,
             published_bytes: 0,
             published_entries: 0,
+            verdicts: 0,
         }
     }
 
@@ -63,6 +95,12 @@ impl Router {
         for &replica in &self.replicas {
             self.tree.set_capacity(replica, tokens);
         }
+        self.believed_tokens.fill(tokens);
+    }
+
+    /// What it believes a replica's cache holds, mean of all, tokens.
+    pub fn believed_tokens(&self) -> u64 {
+        self.believed_tokens.iter().sum::<u64>() / self.believed_tokens.len().max(1) as u64
     }
 
     /// What the tree knows of a prompt.
@@ -75,16 +113,38 @@ impl Router {
         self.loads[replica].view()
     }
 
-    /// A request goes to a replica.
+    /// A request goes to a replica. Gives also how that had last used the prompt.
     pub fn dispatch(
         &mut self,
         replica: usize,
         key: &PrefixKey,
         uncached_tokens: u32,
         now: Millis,
-    ) -> LoadGuard {
+    ) -> (LoadGuard, Option<LastUse>) {
+        let last_use = self.tree.last_use(key, self.replicas[replica], now);
         self.tree.observe(key, self.replicas[replica], uncached_tokens, now);
-        self.loads[replica].begin(uncached_tokens)
+        (self.loads[replica].begin(uncached_tokens), last_use)
+    }
+
+    /// A replica answered.
+    pub fn answered(&mut self, replica: usize, answer: &Answer, now: Millis) {
+        let verdict = self.feedback[replica].answered(answer, now);
+        if verdict == Some(Verdict::LostCache) && self.learning.lost_caches {
+            self.verdicts += 1;
+            self.forget(replica, self.epochs[replica] + 1);
+        }
+        let Some(assumed) = self.learning.capacity_from else { return };
+        if let Some(tokens) = self.feedback[replica].capacity().tokens(assumed)
+            && std::mem::replace(&mut self.believed_tokens[replica], tokens) != tokens
+        {
+            self.tree.set_capacity(self.replicas[replica], tokens);
+        }
+    }
+
+    fn forget(&mut self, replica: usize, epoch: u32) {
+        self.epochs[replica] = epoch;
+        self.feedback[replica].emptied();
+        self.tree.forget(self.replicas[replica]);
     }
 
     /// Decay, ageing of what peers said, housekeeping.
@@ -110,7 +170,8 @@ impl Router {
     /// Own load on every replica, to be told.
     pub fn publish_loads(&self) -> Vec<LoadReport> {
         let mut reports = vec![LoadReport::default(); self.replicas.len()];
-        for (report, load) in reports.iter_mut().zip(&self.loads) {
+        for ((report, load), &epoch) in reports.iter_mut().zip(&self.loads).zip(&self.epochs) {
+            report.epoch = epoch;
             report.load.inflight = load.own_inflight();
             report.load.queued_tokens = load.own_queued_tokens() as u32;
         }
@@ -132,6 +193,9 @@ impl Router {
     /// Takes in a peer's load. Its age counts from now: no clock is compared with another's.
     pub fn hear_loads(&mut self, from: usize, reports: &[LoadReport], now: Millis) {
         for (at, report) in reports.iter().enumerate() {
+            if report.epoch > self.epochs[at] {
+                self.forget(at, report.epoch);
+            }
             let before = self.peers[from].reports.get(at).map_or(0, |r| r.new_tokens);
             let grown = report.new_tokens.saturating_sub(before);
             if grown > 0 {

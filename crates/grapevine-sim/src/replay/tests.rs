@@ -146,7 +146,7 @@ fn affinity_reaches_the_bound_where_there_is_room_and_random_does_not() {
 #[test]
 fn every_policy_answers_every_request() {
     let trace = sessions(12, 3);
-    let report = json(trace.as_bytes(), "--plot /dev/null --routers 2");
+    let report = json(trace.as_bytes(), "--policy all --routers 2");
     let policies = report["policies"].as_array().unwrap();
     assert_eq!(policies.len(), RuleName::ALL.len());
     for policy in policies {
@@ -242,11 +242,100 @@ fn a_limit_and_a_speed_do_what_they_say() {
 fn plots_are_well_formed_and_name_every_policy() {
     let trace = sessions(4, 2);
     let image = Scratch::of(b"");
-    let (result, _) = run(trace.as_bytes(), &format!("--plot {}", image.0.display()));
+    let (result, _) = run(trace.as_bytes(), &format!("--policy all --plot {}", image.0.display()));
     let table = result.unwrap();
     let svg = std::fs::read_to_string(&image.0).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
     for rule in RuleName::ALL {
         assert!(svg.contains(&format!(">{rule}<")) && table.contains(rule.name()), "{rule}");
+    }
+}
+
+#[test]
+fn affinity_stands_beside_the_plain_policies_unless_one_is_named() {
+    let trace = sessions(8, 3);
+    let names = |flags: &str| {
+        let report = json(trace.as_bytes(), flags);
+        let policies = report["policies"].as_array().cloned().unwrap_or_default();
+        let names: Vec<String> =
+            policies.iter().filter_map(|p| p["policy"].as_str().map(str::to_owned)).collect();
+        (report["policy"].as_str().unwrap().to_owned(), names)
+    };
+    let beside = ["random", "round-robin", "least-loaded", "affinity"].map(str::to_owned).to_vec();
+    assert_eq!(names(""), ("affinity".to_owned(), beside));
+    assert_eq!(names("--policy sticky"), ("sticky".to_owned(), vec![]));
+    assert_eq!(names("--policy sticky,random,sticky").1, ["sticky", "random"]);
+    assert!(Cli::try_parse_from(["replay", "x", "--policy", "best"]).is_err());
+}
+
+#[test]
+fn gzip_directories_and_empty_files() {
+    let trace = sessions(6, 2);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(trace.as_bytes()).unwrap();
+    let gzip = gzip.finish().unwrap();
+    assert_eq!(json(&gzip, ""), json(trace.as_bytes(), ""));
+    let broken = run(&gzip[..gzip.len() / 2], "").0;
+    assert!(matches!(broken, Err(ReplayError::Trace(TraceError::Unpack { .. }))));
+
+    let folder = Scratch::of(b"");
+    std::fs::remove_file(&folder.0).unwrap();
+    std::fs::create_dir(&folder.0).unwrap();
+    let half = trace.match_indices('\n').nth(5).unwrap().0 + 1;
+    std::fs::write(folder.0.join("b.jsonl"), &trace[half..]).unwrap();
+    std::fs::write(folder.0.join("a.jsonl"), &trace[..half]).unwrap();
+    std::fs::write(folder.0.join(".hidden"), "garbage").unwrap();
+    let mut out = Vec::new();
+    run_replay(&args(&folder.0, "--json"), &mut out, &mut Vec::new()).unwrap();
+    std::fs::remove_dir_all(&folder.0).unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&out).unwrap(), json(trace.as_bytes(), ""));
+}
+
+#[test]
+fn routers_learn_what_caches_hold() {
+    let trace = sessions(200, 8);
+    let wrong = |flags: &str| {
+        let flags = format!("--cache 12% --replicas 2 --policy affinity --grace 0s {flags}");
+        let report = json(trace.as_bytes(), &flags);
+        report["underpredicted"].as_f64().unwrap() + report["overpredicted"].as_f64().unwrap()
+    };
+    let (known, told) = (wrong(""), wrong("--capacity-error 0.1"));
+    assert!(told > known + 0.2, "the error has no effect: {told}, {known}");
+    for error in ["0.1", "0.5", "8"] {
+        let learnt = wrong(&format!("--capacity learn --capacity-error {error}"));
+        assert!(learnt < known + (told - known) / 4.0, "{error}: {learnt}, not {known} but {told}");
+    }
+}
+
+#[test]
+fn a_lost_cache_is_noticed_by_answers_and_told_to_peers() {
+    // A chat begins every 0.7 s, says something every 3.5 s or so, and ends after eight turns.
+    let trace = sessions(200, 8);
+    let flags = "--replicas 2 --cache 100% --policy affinity --routers 3 --reset 80s";
+    let with = json(trace.as_bytes(), flags);
+    let without = json(trace.as_bytes(), &format!("{flags} --no-feedback"));
+    let over = |report: &Value| report["after_loss"]["overpredicted"].as_f64().unwrap();
+    assert!((1..=3).contains(&with["verdicts"].as_u64().unwrap()), "{with}");
+    assert_eq!(without["verdicts"], json!(0));
+    assert!(over(&with) < over(&without), "{with} against {without}");
+}
+
+#[test]
+fn a_burst_of_equal_cold_prompts_is_neither_prefilled_everywhere_nor_on_one_replica() {
+    let mut trace = String::from("{\"meta\":{\"block_tokens\":64}}\n");
+    for n in 0..32 {
+        trace += &format!(
+            "{{\"sess\":{n},\"in\":2048,\"out\":200,\"runs\":[[0,32]],\"t\":{}}}\n",
+            f64::from(n) * 0.0003
+        );
+    }
+    // Within 10 ms a router knows only what it sent itself: the guard holds each one's own excess.
+    for (routers, most) in [(1, 15.0), (4, 32.0)] {
+        let flags = format!("--policy affinity --cache 1000000 --routers {routers}");
+        let report = json(trace.as_bytes(), &flags);
+        let prefilled = (1.0 - report["hit_rate"].as_f64().unwrap()) * 32.0;
+        let on_one = report["request_imbalance"].as_f64().unwrap() * 32.0 / 8.0;
+        assert!(prefilled < 4.5, "{routers} routers: prefilled {prefilled} times");
+        assert!(on_one <= most, "{routers} routers: {on_one} on one replica");
     }
 }

@@ -38,7 +38,7 @@ impl FromStr for CacheSize {
 }
 
 /// Reads `250ms`, `5s`, `2m`, `1h`, `100us`; the unit is required.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let seconds_per_unit = match unit {
@@ -54,7 +54,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads a share from 0 to 1.
-pub(super) fn share(text: &str) -> Result<f64, String> {
+pub(crate) fn share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err(format!("{text:?} is not between 0 and 1")),
@@ -62,7 +62,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
 }
 
 /// Reads a number above 0.
-pub(super) fn positive(text: &str) -> Result<f64, String> {
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number > 0.0 && number.is_finite() => Ok(number),
         _ => Err(format!("{text:?} is not a number above 0")),

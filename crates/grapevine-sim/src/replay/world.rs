@@ -13,7 +13,7 @@ use std::collections::BinaryHeap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use grapevine_route::{Decision, LoadGuard, LoadView, Weights};
+use grapevine_route::{Answer, Decision, LoadGuard, LoadView, Weights};
 use grapevine_tree::{DeltaEntry, Matches, ReplicaId, TreeConfig};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -21,7 +21,7 @@ use rand::{RngExt, SeedableRng};
 use super::engine::cache::BlockCache;
 use super::engine::{self, Engine, EngineSpec, Micros};
 use super::report::Tally;
-use super::router::{LoadReport, Router};
+use super::router::{Learning, LoadReport, Router};
 use super::rule::{EngineView, Question, Rule, RuleName};
 use super::trace::{Gate, Start, Trace};
 
@@ -41,8 +41,12 @@ pub struct Setup {
     pub engine: EngineSpec,
     /// Engine replicas.
     pub replicas: usize,
-    /// What routers believe a replica's cache holds, times what it does.
-    pub capacity_error: f64,
+    /// What routers believe a replica's cache holds, at first if they learn it, tokens.
+    pub believed_tokens: u64,
+    /// What routers make of the answers.
+    pub learning: Learning,
+    /// When caches are lost, one replica's each time, in turn.
+    pub resets: Vec<Duration>,
     /// Routers.
     pub routers: usize,
     /// A session's requests all go to one router; else each to any.
@@ -65,6 +69,7 @@ enum Event {
     FirstToken { replica: usize, call: usize },
     Finish { replica: usize, call: usize },
     Tick(usize),
+    Reset(usize),
     HearTree { from: usize, to: usize, entries: Rc<Vec<DeltaEntry>> },
     HearLoads { from: usize, to: usize, reports: Rc<Vec<LoadReport>> },
 }
@@ -101,7 +106,9 @@ impl Eq for Timed {}
 #[derive(Default)]
 struct Flight {
     arrived: Micros,
+    router: usize,
     load: Option<LoadGuard>,
+    answer: Answer,
 }
 
 struct World<'a> {
@@ -147,10 +154,10 @@ impl<'a> World<'a> {
             (0..setup.replicas).map(|i| ReplicaId::of_url(&format!("http://replica-{i}"))).collect();
         // The order in which a replica set is kept.
         replicas.sort_unstable();
-        let believed = (setup.engine.cache_tokens as f64 * setup.capacity_error) as u64;
-        let (tree, capacity) = setup.rule.tree(&setup.tree, believed.max(1));
+        let (tree, capacity) = setup.rule.tree(&setup.tree, setup.believed_tokens.max(1));
+        let learning = if setup.rule.learns() { setup.learning } else { Learning::default() };
         let router = |i| {
-            let mut router = Router::new(i, setup.routers, &replicas, tree.clone());
+            let mut router = Router::new(i, setup.routers, &replicas, tree.clone(), learning);
             router.set_capacity(capacity);
             router
         };
@@ -184,6 +191,9 @@ impl<'a> World<'a> {
                 self.at((at as f64 / self.setup.speed) as Micros, Event::Arrive(index));
             }
         }
+        for (number, at) in self.setup.resets.iter().enumerate() {
+            self.at(at.as_micros() as Micros, Event::Reset(number % self.replicas.len()));
+        }
         for router in 0..self.routers.len() {
             // Routers do not tick together.
             let phase = TICK * router as Micros / self.routers.len() as Micros;
@@ -203,6 +213,10 @@ impl<'a> World<'a> {
             Event::FirstToken { replica, call } => self.first_token(replica, call),
             Event::Finish { replica, call } => self.finish(replica, call),
             Event::Tick(router) => self.tick(router),
+            Event::Reset(replica) => {
+                self.engines[replica].reset();
+                self.tally.cache_lost(self.now);
+            }
             Event::HearTree { from, to, entries } => {
                 let origin = self.routers[from].id;
                 self.routers[to].hear_tree(origin, &entries, now_ms);
@@ -224,9 +238,18 @@ impl<'a> World<'a> {
         let router = self.deal(call.session);
         let decision = self.decide(router, index);
         let uncached = decision.uncached_tokens();
-        let load = self.routers[router].dispatch(decision.index, &call.key, uncached, self.now / 1_000);
-        self.flights[index] = Flight { arrived: self.now, load: Some(load) };
-        self.tally.decided(index, &decision);
+        let (load, last_use) =
+            self.routers[router].dispatch(decision.index, &call.key, uncached, self.now / 1_000);
+        let answer = Answer {
+            prompt_tokens: decision.prompt_tokens,
+            predicted_tokens: decision.matched_tokens,
+            last_use,
+            reported_prompt_tokens: Some(call.input_tokens),
+            reported_cached_tokens: None,
+            textual: true,
+        };
+        self.flights[index] = Flight { arrived: self.now, router, load: Some(load), answer };
+        self.tally.decided(&decision);
         self.engines[decision.index].arrive(index);
         self.start(decision.index);
     }
@@ -268,7 +291,9 @@ impl<'a> World<'a> {
     fn start(&mut self, replica: usize) {
         let engine = &mut self.engines[replica];
         let Some(prefill) = engine.start(&self.setup.engine, self.trace, self.now) else { return };
-        self.tally.prefilled(prefill.call, prefill.cached_tokens, &self.trace.calls[prefill.call]);
+        let flight = &mut self.flights[prefill.call];
+        flight.answer.reported_cached_tokens = Some(prefill.cached_tokens);
+        self.tally.prefilled(&flight.answer, &self.trace.calls[prefill.call], self.now);
         self.at(prefill.first_token_at, Event::FirstToken { replica, call: prefill.call });
     }
 
@@ -277,7 +302,7 @@ impl<'a> World<'a> {
         if let Some(load) = &mut flight.load {
             load.first_byte();
         }
-        self.tally.ttft(self.now - flight.arrived);
+        self.tally.ttft(self.now - flight.arrived, self.now);
         let call = &self.trace.calls[index];
         let end = self.engines[replica].prefilled(&self.setup.engine, call, self.now);
         self.at(end, Event::Finish { replica, call: index });
@@ -285,7 +310,8 @@ impl<'a> World<'a> {
     }
 
     fn finish(&mut self, replica: usize, index: usize) {
-        self.flights[index].load = None;
+        let flight = std::mem::take(&mut self.flights[index]);
+        self.routers[flight.router].answered(replica, &flight.answer, self.now / 1_000);
         self.engines[replica].finish(&self.trace.calls[index]);
         self.release_children(index, Gate::Finish);
         self.left -= 1;
@@ -334,6 +360,8 @@ impl<'a> World<'a> {
         self.tally.by_replica = self.engines.iter().map(|e| (e.requests, e.prefilled_tokens)).collect();
         self.tally.published_bytes = self.routers.iter().map(|r| r.published_bytes).sum();
         self.tally.published_entries = self.routers.iter().map(|r| r.published_entries).sum();
+        self.tally.verdicts = self.routers.iter().map(|r| r.verdicts).sum();
+        self.tally.believed_tokens = self.routers.first().map_or(0, Router::believed_tokens);
         self.tally.tree = self.routers.first().map(Router::tree_stats).unwrap_or_default();
         self.tally
     }

@@ -9,9 +9,15 @@
 //! parent relation has no cycles whatever peers send.
 //! **Invariant:** every mark of every label is in the index exactly once.
 
-use hashbrown::HashTable;
+mod gaps;
+mod order;
 
+use smallvec::SmallVec;
+
+use self::gaps::Gaps;
 use super::credit::Credits;
+use super::index::{Entry, Index};
+use super::labels::{Labels, Span};
 use crate::boundary;
 
 /// A boundary as it is stored: the upper 56 bits of its hash and its index in the schedule.
@@ -37,6 +43,12 @@ const _: () = assert!(super::MAX_BOUNDARIES_LIMIT < 1 << 24);
 /// No node: the parent of a topmost node, the end of a list.
 pub(super) const NONE: NodeId = u32::MAX;
 
+/// Least growth of the nodes' memory: 16 KiB.
+const MIN_GROWTH: usize = 256;
+
+/// Nodes on a path, and the deepest index of it in each.
+pub(super) type Trace = SmallVec<[(NodeId, usize); 8]>;
+
 /// What peers have been told of a node's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
@@ -47,12 +59,16 @@ pub(super) enum Told {
     All,
 }
 
+/// One cache line, because a walk touches every node on its path.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) label: Vec<PackedMark>,
+    label: Span,
+    /// The first and the last boundary's index.
+    first: u8,
+    last: u8,
+    pub(super) told: Told,
     pub(super) parent: NodeId,
     credits: Credits,
-    pub(super) told: Told,
     children: u32,
     /// All children's ids, xored: when one is left, it is that one.
     child_xor: u32,
@@ -60,14 +76,17 @@ pub(super) struct Node {
     older: NodeId,
 }
 
+const _: () = assert!(size_of::<Node>() == 64);
+
 impl Node {
-    /// Deepest boundary of the label.
-    pub(super) fn end(&self) -> PackedMark {
-        self.label.last().copied().unwrap_or_default()
+    /// Boundaries of the label.
+    pub(super) fn len(&self) -> usize {
+        self.label.len()
     }
 
-    fn start(&self) -> PackedMark {
-        self.label.first().copied().unwrap_or_default()
+    /// The index of the label's deepest boundary.
+    pub(super) fn last(&self) -> u8 {
+        self.last
     }
 
     pub(super) fn credits(&self) -> &Credits {
@@ -81,24 +100,16 @@ impl Node {
     pub(super) fn only_child(&self) -> Option<NodeId> {
         (self.children == 1).then_some(self.child_xor)
     }
-
-    fn position(&self, mark: PackedMark) -> Option<usize> {
-        // Dense labels, which are most, need one look.
-        let guess = usize::from(index_of(mark).wrapping_sub(index_of(self.start())));
-        if self.label.get(guess) == Some(&mark) {
-            return Some(guess);
-        }
-        let at = self.label.binary_search_by_key(&index_of(mark), |&m| index_of(m)).ok()?;
-        (self.label.get(at) == Some(&mark)).then_some(at)
-    }
 }
 
 /// All nodes, in order of use.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Arena {
     nodes: Vec<Node>,
     free: Vec<NodeId>,
-    index: HashTable<u32>,
+    labels: Labels,
+    index: Index,
+    gaps: Gaps,
     newest: Option<NodeId>,
     oldest: Option<NodeId>,
     boundaries: usize,
@@ -107,9 +118,21 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Memory for `boundaries` in the index at once, so that it never has to rehash while serving.
-    pub(super) fn with_capacity(boundaries: usize) -> Self {
-        Self { index: HashTable::with_capacity(boundaries), ..Self::default() }
+    /// For at most `most` boundaries. Memory for `reserved` is in the index at once, so that most trees
+    /// never rehash while serving.
+    pub(super) fn new(most: usize, reserved: usize) -> Self {
+        Self {
+            nodes: Vec::new(),
+            free: Vec::new(),
+            labels: Labels::default(),
+            index: Index::new(most, reserved),
+            gaps: Gaps::new(),
+            newest: None,
+            oldest: None,
+            boundaries: 0,
+            credits: 0,
+            credit_heap: 0,
+        }
     }
 
     pub(super) fn node(&self, id: NodeId) -> &Node {
@@ -124,6 +147,16 @@ impl Arena {
     /// The node at `id` if it is in use; for ids that may be stale.
     pub(super) fn live(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id as usize).filter(|n| !n.label.is_empty())
+    }
+
+    /// A node's boundaries, shallow to deep.
+    pub(super) fn label(&self, id: NodeId) -> &[PackedMark] {
+        self.labels.get(self.node(id).label)
+    }
+
+    /// Deepest boundary of the label.
+    pub(super) fn end(&self, id: NodeId) -> PackedMark {
+        self.label(id).last().copied().unwrap_or_default()
     }
 
     /// Changes a node's credits, and the totals with them.
@@ -163,13 +196,13 @@ impl Arena {
         self.nodes.capacity() * size_of::<Node>()
             + self.free.capacity() * size_of::<NodeId>()
             + self.credit_heap
-            + self.boundaries * size_of::<PackedMark>()
-            + self.index.capacity() * 8 / 7 * (size_of::<u32>() + 1)
+            + self.labels.heap_bytes()
+            + self.index.heap_bytes()
     }
 
     /// Bytes of prompt that a node stands for beyond its parent.
     pub(super) fn own_bytes(&self, id: NodeId) -> usize {
-        let depth = |node: &Node| boundary::depth(usize::from(index_of(node.end())));
+        let depth = |node: &Node| boundary::depth(usize::from(node.last));
         let node = self.node(id);
         let above = if node.parent == NONE { 0 } else { depth(self.node(node.parent)) };
         depth(node).saturating_sub(above)
@@ -178,20 +211,62 @@ impl Arena {
     /// Where a boundary is: its node and its place in the label.
     pub(super) fn find(&self, mark: PackedMark) -> Option<(NodeId, usize)> {
         let mut place = 0;
-        let entry = self.index.find(hash(mark), |&entry| {
-            entry as u8 == index_of(mark)
-                && self.node(entry >> 8).position(mark).inspect(|&at| place = at).is_some()
-        })?;
-        Some((entry >> 8, place))
+        let found = |entry| self.position(entry, mark).inspect(|&at| place = at).is_some();
+        // The closure is called for the entry that is found last.
+        let entry = self.index.find(mark, found)?;
+        Some((node_of(entry), place))
+    }
+
+    /// The nodes that hold boundaries of a path, which has one for every index from 0, shallow to deep,
+    /// each with the deepest index that it holds.
+    pub(super) fn trace(&self, len: usize, mark: impl Fn(usize) -> PackedMark) -> Trace {
+        let (mut at, mut trace) = (0, Trace::new());
+        while at < len {
+            if let Some((id, place)) = self.find(mark(at)) {
+                // Within a label no search is needed.
+                let label = self.label(id).iter().skip(place);
+                at += label.zip(at..len).take_while(|&(&known, at)| known == mark(at)).count();
+                trace.push((id, at - 1));
+            } else if let Some(next) = self.gaps.next(at + 1, len) {
+                at = next;
+            } else {
+                break;
+            }
+        }
+        trace
+    }
+
+    /// Where `mark` is in an entry's label.
+    fn position(&self, entry: Entry, mark: PackedMark) -> Option<usize> {
+        let node = self.node(node_of(entry));
+        let label = self.labels.get(node.label);
+        // Dense labels, which are most, need one look.
+        let guess = usize::from(index_of(mark).wrapping_sub(node.first));
+        if label.get(guess) == Some(&mark) {
+            return Some(guess);
+        }
+        let at = label.binary_search_by_key(&index_of(mark), |&m| index_of(m)).ok()?;
+        (label.get(at) == Some(&mark)).then_some(at)
     }
 
     /// A new leaf under `parent`.
-    pub(super) fn add_leaf(&mut self, parent: NodeId, label: Vec<PackedMark>) -> NodeId {
+    pub(super) fn add_leaf(&mut self, parent: NodeId, label: &[PackedMark]) -> NodeId {
+        self.make_room(label.len());
+        let label = self.labels.store(label);
+        let id = self.add_node(parent, label);
+        self.enter_index(id, 0..label.len());
+        id
+    }
+
+    /// A new node with a label that is not in the index under its name.
+    fn add_node(&mut self, parent: NodeId, label: Span) -> NodeId {
         let node = Node {
             label,
+            first: 0,
+            last: 0,
+            told: Told::Nothing,
             parent: NONE,
             credits: Credits::default(),
-            told: Told::Nothing,
             children: 0,
             child_xor: 0,
             newer: NONE,
@@ -203,25 +278,53 @@ impl Arena {
                 id
             }
             None => {
+                if self.nodes.len() == self.nodes.capacity() {
+                    // By an eighth, not to the double: memory that is never used is the larger cost.
+                    self.nodes.reserve_exact((self.nodes.len() / 8).max(MIN_GROWTH));
+                }
                 self.nodes.push(node);
                 (self.nodes.len() - 1) as NodeId
             }
         };
+        self.set_label(id, label);
+        self.count_gaps(id, true);
         self.link_newest(id);
         self.set_parent(id, parent);
-        self.enter_index(id, 0..self.node(id).label.len());
         id
+    }
+
+    fn count_gaps(&mut self, id: NodeId, add: bool) {
+        let node = &self.nodes[id as usize];
+        let above = self.nodes.get(node.parent as usize).map(Node::last);
+        self.gaps.count(self.labels.get(node.label), above, add);
+    }
+
+    fn set_label(&mut self, id: NodeId, label: Span) {
+        let marks = self.labels.get(label);
+        let ends = (marks.first().map_or(0, |&m| index_of(m)), marks.last().map_or(0, |&m| index_of(m)));
+        let node = self.node_mut(id);
+        node.label = label;
+        (node.first, node.last) = ends;
+    }
+
+    /// Before labels of together `marks` boundaries are stored.
+    fn make_room(&mut self, marks: usize) {
+        if self.labels.is_scattered(marks) {
+            self.labels.compact(self.nodes.iter_mut().map(|node| &mut node.label));
+        }
     }
 
     /// Splits a node's label before `at` (0 < at < len): gives the new upper node, which takes over
     /// the label's head and a copy of the credits; the lower part keeps the id and the children.
     pub(super) fn split(&mut self, id: NodeId, at: usize) -> NodeId {
-        let lower = self.node_mut(id);
-        let tail = lower.label.split_off(at);
-        let head = std::mem::replace(&mut lower.label, tail);
+        let lower = self.node(id);
+        let (head, tail) = lower.label.split(at);
         let (parent, credits, told) = (lower.parent, lower.credits.untold(), lower.told);
-        self.leave_index(&head);
-        let upper = self.add_leaf(parent, head);
+        self.count_gaps(id, false);
+        self.set_label(id, tail);
+        self.count_gaps(id, true);
+        let upper = self.add_node(parent, head);
+        self.rename(id, upper, head);
         self.edit_credits(upper, |c| *c = credits);
         // That it stands between its parent and the lower part is news.
         self.node_mut(upper).told = if told == Told::All { Told::Label } else { told };
@@ -231,12 +334,26 @@ impl Arena {
 
     /// Puts `marks`, which lie between the label's entries `at - 1` and `at`, into a label.
     pub(super) fn fill(&mut self, id: NodeId, at: usize, marks: &[PackedMark]) {
-        let label = &mut self.node_mut(id).label;
-        label.splice(at..at, marks.iter().copied());
+        if marks.is_empty() {
+            return;
+        }
+        self.make_room(self.node(id).label.len() + marks.len());
+        let old = self.node(id).label;
+        let (before, after) = old.split(at);
+        let label = self.labels.join(before, marks, after);
+        self.count_gaps(id, false);
+        self.labels.release(old);
+        self.set_label(id, label);
+        self.count_gaps(id, true);
         self.enter_index(id, at..at + marks.len());
     }
 
     pub(super) fn set_parent(&mut self, id: NodeId, parent: NodeId) {
+        let last = |nodes: &[Node], id: NodeId| nodes.get(id as usize).map(Node::last);
+        let node = self.node(id);
+        let first = self.labels.get(node.label).get(..1).unwrap_or_default();
+        self.gaps.count(first, last(&self.nodes, node.parent), false);
+        self.gaps.count(first, last(&self.nodes, parent), true);
         let node = self.node_mut(id);
         let old = std::mem::replace(&mut node.parent, parent);
         if node.told == Told::All {
@@ -256,132 +373,75 @@ impl Arena {
 
     /// Removes a leaf. Gives its parent.
     pub(super) fn remove_leaf(&mut self, id: NodeId) -> NodeId {
+        self.leave_index(id);
+        self.remove_bare(id)
+    }
+
+    /// Removes a node without children that the index does not name. Gives its parent.
+    fn remove_bare(&mut self, id: NodeId) -> NodeId {
         let parent = self.node(id).parent;
         self.set_parent(id, NONE);
         self.unlink(id);
         self.edit_credits(id, |c| *c = Credits::default());
+        self.count_gaps(id, false);
         let label = std::mem::take(&mut self.node_mut(id).label);
-        self.leave_index(&label);
+        self.labels.release(label);
         self.free.push(id);
         parent
     }
 
     /// Merges a node into its only child, which keeps its id, credits and children.
     pub(super) fn merge_into_child(&mut self, id: NodeId, child: NodeId) {
+        self.make_room(self.node(id).label.len() + self.node(child).label.len());
         let parent = self.node(id).parent;
         self.set_parent(child, parent);
-        let mut label = self.node(id).label.clone();
-        self.remove_leaf(id);
-        let added = label.len();
-        let lower = self.node_mut(child);
-        label.append(&mut lower.label);
-        lower.label = label;
-        self.enter_index(child, 0..added);
-    }
-
-    /// Makes a node the most recently used.
-    pub(super) fn touch(&mut self, id: NodeId) {
-        if self.newest != Some(id) {
-            self.unlink(id);
-            self.link_newest(id);
-        }
-    }
-
-    fn link_newest(&mut self, id: NodeId) {
-        let older = self.newest.replace(id).unwrap_or(NONE);
-        let node = self.node_mut(id);
-        node.older = older;
-        node.newer = NONE;
-        if older == NONE {
-            self.oldest = Some(id);
-        } else {
-            self.node_mut(older).newer = id;
-        }
-    }
-
-    fn unlink(&mut self, id: NodeId) {
-        let (newer, older) = (self.node(id).newer, self.node(id).older);
-        match newer {
-            NONE => self.newest = (older != NONE).then_some(older),
-            _ => self.node_mut(newer).older = older,
-        }
-        match older {
-            NONE => self.oldest = (newer != NONE).then_some(newer),
-            _ => self.node_mut(older).newer = newer,
-        }
+        let (upper, lower) = (self.node(id).label, self.node(child).label);
+        self.rename(id, child, upper);
+        let label = self.labels.join(upper, &[], lower);
+        self.remove_bare(id);
+        self.count_gaps(child, false);
+        self.labels.release(lower);
+        self.set_label(child, label);
+        self.count_gaps(child, true);
     }
 
     fn enter_index(&mut self, id: NodeId, range: std::ops::Range<usize>) {
-        let nodes = &self.nodes;
+        let (nodes, labels) = (&self.nodes, &self.labels);
+        let mark_of = |entry: Entry| {
+            let node = &nodes[node_of(entry) as usize];
+            let label = labels.get(node.label);
+            let at = label.binary_search_by_key(&(entry as u8), |&m| index_of(m));
+            at.ok().and_then(|at| label.get(at)).copied().unwrap_or_default()
+        };
         self.boundaries += range.len();
-        for &mark in &nodes[id as usize].label[range] {
-            let rehash = |&entry: &u32| {
-                let label = &nodes[(entry >> 8) as usize].label;
-                let at = label.binary_search_by_key(&(entry as u8), |&m| index_of(m));
-                hash(at.ok().and_then(|at| label.get(at)).copied().unwrap_or_default())
-            };
-            self.index.insert_unique(hash(mark), id << 8 | u32::from(index_of(mark)), rehash);
+        for &mark in &labels.get(nodes[id as usize].label)[range] {
+            self.index.insert(mark, entry_of(id, mark), mark_of);
         }
     }
 
-    /// Takes marks out of the index, whoever holds them: call it when the label is already gone.
-    fn leave_index(&mut self, label: &[PackedMark]) {
+    fn leave_index(&mut self, id: NodeId) {
+        let label = self.labels.get(self.nodes[id as usize].label);
         self.boundaries -= label.len();
         for &mark in label {
-            let nodes = &self.nodes;
-            // No label holds the mark any more, so its entry is the one that points at nothing.
-            let orphan = |entry: &u32| {
-                *entry as u8 == index_of(mark) && {
-                    let label = &nodes[(*entry >> 8) as usize].label;
-                    let at = label.binary_search_by_key(&index_of(mark), |&m| index_of(m));
-                    at.is_err()
-                }
-            };
-            if let Ok(entry) = self.index.find_entry(hash(mark), orphan) {
-                entry.remove();
-            }
+            self.index.replace(mark, entry_of(id, mark), None);
         }
     }
 
-    /// Checks every invariant; for tests.
-    #[cfg(test)]
-    pub(super) fn check(&self) {
-        let mut children = vec![(0, 0); self.nodes.len()];
-        let (mut used, mut boundaries) = (0, 0);
-        for (id, node) in (0..).zip(&self.nodes) {
-            if node.label.is_empty() {
-                assert!(self.free.contains(&id));
-                continue;
-            }
-            used += 1;
-            boundaries += node.label.len();
-            assert!(node.label.is_sorted_by(|a, b| index_of(*a) < index_of(*b)));
-            for (at, &mark) in node.label.iter().enumerate() {
-                assert_eq!(self.find(mark), Some((id, at)));
-            }
-            if node.parent != NONE {
-                assert!(index_of(self.node(node.parent).end()) < index_of(node.start()));
-                children[node.parent as usize].0 += 1;
-                children[node.parent as usize].1 ^= id;
-            }
+    /// Says of marks that one node had that another has them.
+    fn rename(&mut self, from: NodeId, to: NodeId, marks: Span) {
+        for &mark in self.labels.get(marks) {
+            self.index.replace(mark, entry_of(from, mark), Some(entry_of(to, mark)));
         }
-        assert_eq!((used, boundaries, boundaries), (self.len(), self.boundaries, self.index.len()));
-        for (node, (count, xor)) in self.nodes.iter().zip(children) {
-            assert_eq!((node.children, node.child_xor), (count, xor));
-        }
-        assert_eq!(self.credits, self.nodes.iter().map(|n| n.credits.len()).sum::<usize>());
-        assert_eq!(self.credit_heap, self.nodes.iter().map(|n| n.credits.heap_bytes()).sum::<usize>());
-        let mut listed = 0;
-        let mut at = self.oldest;
-        while let Some(id) = at {
-            listed += 1;
-            at = (self.node(id).newer != NONE).then_some(self.node(id).newer);
-        }
-        assert_eq!(listed, used, "every node is in the list of use");
     }
 }
 
-/// Spreads a mark over the hash table. Its lower 8 bits are an index, not random.
-fn hash(mark: PackedMark) -> u64 {
-    (mark >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+fn entry_of(id: NodeId, mark: PackedMark) -> Entry {
+    id << 8 | u32::from(index_of(mark))
 }
+
+fn node_of(entry: Entry) -> NodeId {
+    entry >> 8
+}
+
+#[cfg(test)]
+mod check;

@@ -23,8 +23,6 @@ pub(super) struct Credit {
     pub(super) slot: Slot,
     /// Index of the peer that taught `peer`.
     pub(super) teacher: u16,
-    /// Waiting to be gossiped.
-    pub(super) dirty: bool,
     /// This router's own picks, decayed to `at`.
     pub(super) own: f32,
     /// The largest count that a peer reported, decayed to `at`. A maximum, not a sum: it needs no
@@ -34,13 +32,18 @@ pub(super) struct Credit {
     pub(super) at: Tick,
     /// The last use as the replica's cache dates it.
     pub(super) epoch: Epoch,
-    /// When it was last gossiped; 0 = never.
-    pub(super) sent: Tick,
+    /// When it was last gossiped, 0 = never; the highest bit says that it waits to be gossiped.
+    sent: Tick,
 }
+
+const _: () = assert!(size_of::<Credit>() == 24);
+
+/// Ticks have 31 bits beside it: four years.
+const DIRTY: Tick = 1 << 31;
 
 impl Credit {
     fn new(slot: Slot) -> Self {
-        Self { slot, teacher: 0, dirty: false, own: 0.0, peer: 0.0, at: 0, epoch: 0, sent: 0 }
+        Self { slot, teacher: 0, own: 0.0, peer: 0.0, at: 0, epoch: 0, sent: 0 }
     }
 
     /// Notes a use at `now`, dated `epoch`.
@@ -65,6 +68,25 @@ impl Credit {
         deeper.decay_to(now, half_life_ms);
         self.own = self.own.max(deeper.own);
         self.learn(deeper.peer, deeper.teacher);
+    }
+
+    /// Whether it waits to be gossiped.
+    pub(super) fn is_dirty(&self) -> bool {
+        self.sent & DIRTY != 0
+    }
+
+    pub(super) fn set_dirty(&mut self) {
+        self.sent |= DIRTY;
+    }
+
+    /// When it was last gossiped.
+    pub(super) fn sent(&self) -> Option<Tick> {
+        Some(self.sent & !DIRTY).filter(|&sent| sent != 0)
+    }
+
+    /// Notes that it is gossiped now.
+    pub(super) fn set_sent(&mut self, now: Tick) {
+        self.sent = now.clamp(1, !DIRTY);
     }
 
     /// Own and peers' picks.
@@ -108,7 +130,7 @@ impl Credits {
 
     /// A copy for a node that peers have not been told about.
     pub(super) fn untold(&self) -> Self {
-        Self(self.0.iter().map(|c| Credit { dirty: false, sent: 0, ..c.clone() }).collect())
+        Self(self.0.iter().map(|c| Credit { sent: 0, ..c.clone() }).collect())
     }
 
     pub(super) fn len(&self) -> usize {

@@ -1,9 +1,8 @@
 //! How a replica last used a prompt's prefix: what an answer's report of cached tokens is held against.
 
 use super::PrefixTree;
-use super::arena::{NONE, index_of, pack};
+use super::arena::NONE;
 use super::credit::{TICK_MS, tick};
-use super::lookup::matched_bytes;
 use crate::boundary;
 use crate::id::{Millis, ReplicaId};
 use crate::key::PrefixKey;
@@ -12,7 +11,7 @@ use crate::key::PrefixKey;
 /// there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LastUse {
-    /// How much of the prompt it is, tokens.
+    /// How much of the prompt it is, tokens: up to the last boundary that matched, so all of it is shared.
     pub matched_tokens: u32,
     /// Its tail: tokens last used when its end was. What lies before has been used since, by prompts
     /// that share it.
@@ -29,10 +28,7 @@ impl PrefixTree {
     pub fn last_use(&self, key: &PrefixKey, replica: ReplicaId, now: Millis) -> Option<LastUse> {
         let slot = self.replicas.find(replica)?;
         let credit = |id| self.arena.node(id).credits().get(slot);
-        let hashes = (0..=u8::MAX).zip(&key.hashes).rev();
-        let mut known =
-            hashes.filter_map(|(index, &hash)| Some((index, self.arena.find(pack(index, hash))?.0)));
-        let (index, end) = known.find(|&(_, id)| credit(id).is_some())?;
+        let (end, index) = self.trace(key).into_iter().rev().find(|&(id, _)| credit(id).is_some())?;
         let last = credit(end)?;
         let mut above = self.arena.node(end).parent;
         while above != NONE && credit(above).is_some_and(|c| c.epoch == last.epoch) {
@@ -40,10 +36,10 @@ impl PrefixTree {
         }
         let tail_from = match above {
             NONE => 0,
-            above => boundary::depth(usize::from(index_of(self.arena.node(above).end()))),
+            above => boundary::depth(usize::from(self.arena.node(above).last())),
         };
         let tokens = |bytes: u64| (bytes as f64 / f64::from(self.config.bytes_per_token)) as u64;
-        let matched = u64::from(matched_bytes(key, usize::from(index)));
+        let matched = boundary::depth(index) as u64;
         Some(LastUse {
             matched_tokens: tokens(matched) as u32,
             tail_tokens: tokens(matched.saturating_sub(tail_from as u64)) as u32,
@@ -75,14 +71,14 @@ mod tests {
             PrefixTree::new(TreeConfig { default_capacity_tokens: 64_000, ..TreeConfig::default() });
         let first = key(b'a', 1_024, 4_096);
         assert_eq!(tree.last_use(&first, A, 0), None);
-        tree.observe(&first, A, 4_096, 0);
+        tree.observe(&first, A, 4_096, 640);
         for (name, at) in [(b'b', 2_000), (b'c', 3_000)] {
             tree.observe(&key(name, 1_024, 4_096), A, 3_072, at);
         }
         let longer = key(b'a', 1_024, 6_144);
-        let last = tree.last_use(&longer, A, 5_120).unwrap();
-        assert!((4_096..4_400).contains(&last.matched_tokens), "{last:?}");
-        assert_eq!(last.matched_tokens - last.tail_tokens, 1_024, "the head was used since");
+        let last = tree.last_use(&longer, A, 5_760).unwrap();
+        assert_eq!(last.matched_tokens, 4_096);
+        assert_eq!(last.tail_tokens, 3_072, "the head was used since");
         // The head and two tails, to within an epoch.
         assert!((5_000..9_000).contains(&last.newer_tokens), "{last:?}");
         assert_eq!(last.unused_ms, 5_120);

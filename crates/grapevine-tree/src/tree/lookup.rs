@@ -1,6 +1,6 @@
 //! Who holds how much of a prompt.
 
-use super::arena::{NONE, NodeId, index_of, pack};
+use super::arena::{NodeId, Trace, pack};
 use super::credit::{self, Tick, tick};
 use super::{MIN_COUNT, PrefixTree};
 use crate::boundary;
@@ -39,39 +39,16 @@ impl PrefixTree {
         out.clear();
         self.begin_lookup();
         let now = tick(now);
-        let mut collect = |tree: &mut Self, place: (NodeId, usize), index: usize| {
-            tree.collect(place.0, matched_bytes(key, index), now, out);
-            Some(place)
-        };
-        // From the deepest boundary up: the first node in which a replica is met is its deepest.
-        let mut inside: Option<(NodeId, usize)> = None;
-        for (index, &hash) in key.hashes.iter().enumerate().rev() {
-            inside = match inside.and_then(|place| self.above(place, index)) {
-                Some((place, same_node)) if same_node => Some(place),
-                Some((place, _)) => collect(self, place, index),
-                None => match self.arena.find(pack(index as u8, hash)) {
-                    Some(place) => collect(self, place, index),
-                    // A gap in a sparse label: what is above it may be known all the same.
-                    None => inside,
-                },
-            };
+        // From the deepest node up: the first in which a replica is met is its deepest.
+        for (id, index) in self.trace(key).into_iter().rev() {
+            self.collect(id, matched_bytes(key, index), now, out);
         }
     }
 
-    /// Where boundary `index` is if it directly precedes `place` on its chain, and whether that is
-    /// in the same node.
-    fn above(&self, (id, at): (NodeId, usize), index: usize) -> Option<((NodeId, usize), bool)> {
-        let node = self.arena.node(id);
-        if let Some(before) = at.checked_sub(1) {
-            let known = node.label.get(before).is_some_and(|&m| usize::from(index_of(m)) == index);
-            return known.then_some(((id, before), true));
-        }
-        if node.parent == NONE {
-            return None;
-        }
-        let parent = self.arena.node(node.parent);
-        let known = usize::from(index_of(parent.end())) == index;
-        known.then(|| ((node.parent, parent.label.len() - 1), false))
+    /// The nodes on the key's path.
+    pub(super) fn trace(&self, key: &PrefixKey) -> Trace {
+        let mark = |at: usize| pack(at as u8, key.hashes.get(at).copied().unwrap_or_default());
+        self.arena.trace(key.hashes.len(), mark)
     }
 
     fn begin_lookup(&mut self) {
@@ -109,7 +86,7 @@ impl PrefixTree {
 }
 
 /// What of `key` is matched when boundary `index` is the last that is.
-pub(super) fn matched_bytes(key: &PrefixKey, index: usize) -> u32 {
+fn matched_bytes(key: &PrefixKey, index: usize) -> u32 {
     let at = boundary::depth(index);
     let next = boundary::depth(index + 1).min(key.bytes as usize);
     (at + next.saturating_sub(at) / 2) as u32

@@ -16,6 +16,8 @@
 
 mod arena;
 mod credit;
+mod index;
+mod labels;
 mod last_use;
 mod lookup;
 mod outbox;
@@ -44,7 +46,7 @@ use crate::key::PrefixKey;
 #[derive(Clone, Debug, PartialEq)]
 pub struct TreeConfig {
     /// Most boundaries kept, at most 16,000,000; enforced on every insert, least recently used
-    /// first. About 30 B each: a million is room for 25,000 prompts of 16 KiB that share nothing.
+    /// first. 17 to 23 B each: a million is room for 25,000 prompts of 16 KiB that share nothing.
     pub max_boundaries: usize,
     /// Cache size in tokens assumed for a replica until [`PrefixTree::set_capacity`] says better.
     /// 500,000: an 8-billion-parameter model on an 80 GB accelerator.
@@ -76,7 +78,7 @@ impl Default for TreeConfig {
 /// Largest [`TreeConfig::max_boundaries`]: the index names nodes with 24 bits.
 pub const MAX_BOUNDARIES_LIMIT: usize = 16_000_000;
 
-/// Index memory reserved at start, boundaries: 5 MB, so that most trees never rehash.
+/// Index memory reserved at start, boundaries: 6 MB, so that most trees never rehash.
 const RESERVED: usize = 1_000_000;
 
 /// Counts below this are noise: ten half-lives after a single pick.
@@ -139,7 +141,7 @@ impl PrefixTree {
         config.max_boundaries = config.max_boundaries.clamp(1, MAX_BOUNDARIES_LIMIT);
         let replicas = Replicas::new(&config);
         Self {
-            arena: Arena::with_capacity(config.max_boundaries.min(RESERVED)),
+            arena: Arena::new(config.max_boundaries, config.max_boundaries.min(RESERVED)),
             config,
             replicas,
             teachers: Vec::new(),
@@ -164,7 +166,9 @@ impl PrefixTree {
         path.extend((0..=u8::MAX).zip(&key.hashes).map(|(index, &hash)| pack(index, hash)));
         let nodes = self.arena.len();
         let epoch = self.replicas.epoch(slot, 0);
-        if let Some(end) = self.insert(&path, now) {
+        let known = self.arena.trace(path.len(), |at| path[at]);
+        let reach = known.last().map_or(0, |&(_, deepest)| deepest + 1);
+        if let Some(end) = self.insert(&path, reach, now) {
             let used = Use { at: tick(now), epoch, reported: true };
             self.credit_path(end, slot, used, |credit| credit.own += 1.0);
             self.outbox.note(&mut self.arena, end, slot);
@@ -179,10 +183,10 @@ impl PrefixTree {
         self.enforce_limit();
     }
 
-    fn insert(&mut self, path: &[PackedMark], now: Millis) -> Option<NodeId> {
+    fn insert(&mut self, path: &[PackedMark], reach: usize, now: Millis) -> Option<NodeId> {
         let (now, half_life) = (tick(now).max(1), self.config.half_life_ms);
         let replicas = &mut self.replicas;
-        path::insert(&mut self.arena, path, &mut |arena, moved, before| {
+        path::insert(&mut self.arena, path, reach, &mut |arena, moved, before| {
             lift(arena, replicas, moved, before, now, half_life);
         })
     }
@@ -191,7 +195,7 @@ impl PrefixTree {
         if id == NONE {
             return;
         }
-        let untold = self.arena.node(id).credits().iter().filter(|c| c.own > 0.0 && c.sent == 0);
+        let untold = self.arena.node(id).credits().iter().filter(|c| c.own > 0.0 && c.sent().is_none());
         let slots: SmallVec<[Slot; 8]> = untold.map(|c| c.slot).collect();
         for slot in slots {
             self.outbox.note(&mut self.arena, id, slot);
@@ -225,7 +229,7 @@ impl PrefixTree {
         path.extend(entry.marks.iter().map(|m| pack(m.index, m.hash)));
         match path::close(&self.arena, &path, &mut closed) {
             Ok(()) => {
-                if let Some(end) = self.insert(&closed, now) {
+                if let Some(end) = self.insert(&closed, closed.len(), now) {
                     let epoch = self.replicas.epoch(slot, entry.age_tokens);
                     let used = Use { at: tick(now), epoch, reported: true };
                     self.credit_path(end, slot, used, |credit| credit.learn(entry.count, teacher));

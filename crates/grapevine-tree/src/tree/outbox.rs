@@ -20,8 +20,8 @@ const REFRESH_MS: u64 = 2_000;
 /// Bytes of an entry on the wire beside its marks: replica, count, age, number of marks.
 const ENTRY_BYTES: usize = 8;
 
-/// Bytes of a mark on the wire: index and hash.
-const MARK_BYTES: usize = 9;
+/// Bytes of a mark on the wire: its index takes the place of the lowest byte of its hash.
+const MARK_BYTES: usize = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
@@ -52,12 +52,12 @@ impl Outbox {
     /// Notes that an own credit changed.
     pub(super) fn note(&mut self, arena: &mut Arena, node: NodeId, slot: Slot) {
         arena.edit_credits(node, |credits| {
-            let Some(credit) = credits.get_mut(slot).filter(|c| !c.dirty && c.own > 0.0) else { return };
+            let Some(credit) = credits.get_mut(slot).filter(|c| !c.is_dirty() && c.own > 0.0) else { return };
             if self.waiting.len() >= MAX_WAITING {
                 self.overflowed += 1;
                 return;
             }
-            credit.dirty = true;
+            credit.set_dirty();
             self.waiting.push((node, slot));
         });
     }
@@ -75,10 +75,12 @@ impl Outbox {
         let mut later = Vec::new();
         for (node, slot) in self.waiting.drain(..) {
             let Some(live) = arena.live(node) else { continue };
-            let (depth, bytes) = (boundary::depth(usize::from(index_of(live.end()))), wire_bytes(live));
-            let Some(credit) = live.credits().iter().find(|c| c.slot == slot && c.dirty) else { continue };
-            let age_ms = u64::from(now.saturating_sub(credit.sent)) * TICK_MS;
-            if credit.sent != 0 && age_ms < REFRESH_MS {
+            let (depth, bytes) = (boundary::depth(usize::from(live.last())), wire_bytes(live));
+            let Some(credit) = live.credits().iter().find(|c| c.slot == slot && c.is_dirty()) else {
+                continue;
+            };
+            let fresh = |sent| u64::from(now.saturating_sub(sent)) * TICK_MS < REFRESH_MS;
+            if credit.sent().is_some_and(fresh) {
                 later.push((node, slot));
                 continue;
             }
@@ -100,9 +102,7 @@ impl Outbox {
         });
         for d in &due {
             arena.edit_credits(d.node, |credits| {
-                let credit = credits.entry(d.slot);
-                credit.dirty = false;
-                credit.sent = now.max(1);
+                credits.entry(d.slot).set_sent(now);
             });
         }
         self.waiting = later;
@@ -112,7 +112,7 @@ impl Outbox {
 
 fn wire_bytes(node: &Node) -> usize {
     let marks = match node.told {
-        Told::Nothing => MAX_MARKS.min(node.label.len() + 1),
+        Told::Nothing => MAX_MARKS.min(node.len() + 1),
         Told::Label => 2,
         Told::All => 1,
     };
@@ -123,11 +123,10 @@ fn wire_bytes(node: &Node) -> usize {
 /// towards its end; and the ends of the nodes above, by which the receiver puts it in its place,
 /// where that is news.
 pub(super) fn describe(arena: &mut Arena, id: NodeId) -> SmallVec<[Mark; MAX_MARKS]> {
-    let node = arena.node(id);
-    let label = &node.label;
+    let label = arena.label(id);
     let mut packed: SmallVec<[u64; MAX_MARKS]> = SmallVec::new();
-    packed.push(node.end());
-    if node.told == Told::Nothing {
+    packed.push(arena.end(id));
+    if arena.node(id).told == Told::Nothing {
         let distances = (1..MAX_MARKS as u32 - 1).map(|k| (1usize << k) - 1);
         let places = distances.map_while(|distance| label.len().checked_sub(distance + 1));
         packed.extend(places.filter_map(|at| label.get(at)).copied());
@@ -135,7 +134,7 @@ pub(super) fn describe(arena: &mut Arena, id: NodeId) -> SmallVec<[Mark; MAX_MAR
     let (mut at, mut shown) = (id, true);
     loop {
         let node = arena.node(at);
-        let (end, parent, news) = (node.end(), node.parent, node.told != Told::All);
+        let (end, parent, news) = (arena.end(at), node.parent, node.told != Told::All);
         if news && parent != NONE {
             let needed = if shown { 1 } else { 2 };
             if packed.len() + needed > MAX_MARKS {
@@ -144,7 +143,7 @@ pub(super) fn describe(arena: &mut Arena, id: NodeId) -> SmallVec<[Mark; MAX_MAR
             if !shown {
                 packed.push(end);
             }
-            packed.push(arena.node(parent).end());
+            packed.push(arena.end(parent));
         }
         arena.node_mut(at).told = Told::All;
         if parent == NONE {

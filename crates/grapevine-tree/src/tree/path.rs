@@ -21,11 +21,11 @@ pub(super) fn close(
     for &mark in path {
         out.push(mark);
         let Some((mut id, at)) = arena.find(mark) else { continue };
-        out.extend(arena.node(id).label.iter().take(at));
+        out.extend(arena.label(id).iter().take(at));
         while let parent = arena.node(id).parent
             && parent != NONE
         {
-            out.extend(&arena.node(parent).label);
+            out.extend(arena.label(parent));
             id = parent;
         }
     }
@@ -35,17 +35,19 @@ pub(super) fn close(
     distinct.then_some(()).ok_or(Contradiction)
 }
 
-/// Makes `path` (ascending, not empty) a chain of nodes. Gives the node that ends where it ends.
+/// Makes `path` (ascending, not empty), of which only the first `reach` boundaries may be known, a chain
+/// of nodes. Gives the node that ends where it ends.
 /// `moved` is told of every node that found its parent, and which it had before, when its credits are
 /// not yet its ancestors'.
 pub(super) fn insert(
     arena: &mut Arena,
     path: &[PackedMark],
+    reach: usize,
     moved: &mut impl FnMut(&mut Arena, NodeId, NodeId),
 ) -> Option<NodeId> {
     let mut walk = Walk { arena, node: NONE, at: 0 };
     let mut gap = 0;
-    for (i, &mark) in path.iter().enumerate() {
+    for (i, &mark) in path.iter().enumerate().take(reach) {
         if let Some(place) = walk.arena.find(mark) {
             walk.enter(place, path.get(gap..i)?, moved);
             gap = i + 1;
@@ -94,7 +96,7 @@ impl Walk<'_> {
 
     /// Makes the current node end here. True if it had to be split.
     fn leave(&mut self) -> bool {
-        if self.node == NONE || self.at + 1 == self.arena.node(self.node).label.len() {
+        if self.node == NONE || self.at + 1 == self.arena.node(self.node).len() {
             return false;
         }
         self.node = self.arena.split(self.node, self.at + 1);
@@ -111,6 +113,6 @@ impl Walk<'_> {
         if rest.is_empty() {
             return (self.node != NONE).then_some(self.node);
         }
-        Some(self.arena.add_leaf(self.node, rest.to_vec()))
+        Some(self.arena.add_leaf(self.node, rest))
     }
 }

@@ -128,8 +128,8 @@ impl PrefixTree {
         if credits.is_empty() {
             return None;
         }
-        let above = (node.parent != NONE).then(|| self.arena.node(node.parent).end());
-        let marks = above.iter().chain(&node.label);
+        let above = (node.parent != NONE).then(|| self.arena.end(node.parent));
+        let marks = above.iter().chain(self.arena.label(id));
         let marks = marks.map(|&mark| Mark { index: index_of(mark), hash: mark & !0xff }).collect();
         Some(SnapshotNode { marks, credits })
     }
@@ -166,7 +166,7 @@ impl PrefixTree {
         path.extend(node.marks.iter().map(|m| pack(m.index, m.hash)));
         match path::close(&self.arena, &path, &mut closed) {
             Ok(()) => {
-                if let Some(end) = self.insert(&closed, now) {
+                if let Some(end) = self.insert(&closed, closed.len(), now) {
                     for credit in &node.credits {
                         self.restore_credit(end, credit, teacher, dates, tick(now));
                     }

@@ -34,7 +34,7 @@ impl PrefixTree {
                 return self.merge(id);
             }
             // Its parent may have nothing to live for now.
-            self.stats.expired += node.label.len() as u64;
+            self.stats.expired += node.len() as u64;
             id = self.arena.remove_leaf(id);
         }
     }
@@ -59,7 +59,7 @@ impl PrefixTree {
                 self.arena.touch(id);
                 continue;
             }
-            self.stats.evicted += node.label.len() as u64;
+            self.stats.evicted += node.len() as u64;
             self.arena.remove_leaf(id);
         }
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use grapevine_mesh::ReplicaEpoch;
 use grapevine_route::INTAKE_HALF_LIFE_MS;
@@ -11,8 +10,11 @@ use grapevine_tree::{Millis, ReplicaId};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::PeerReport;
+use super::lessons::Lessons;
+use super::looks::Looks;
 use super::peers::Peers;
+use super::{AnswerReport, Intervals, PeerReport};
+use crate::engine::{Reading, ScrapeError};
 use crate::replica::health::{Probe, Standing};
 use crate::replica::{Replica, SharedReplicas};
 
@@ -27,12 +29,16 @@ pub(super) struct Effects {
     pub(super) forget: Vec<ReplicaId>,
     /// Tokens that peers newly sent.
     pub(super) growth: Vec<(ReplicaId, u64)>,
+    /// How many tokens a replica's cache holds.
+    pub(super) capacity: Vec<(ReplicaId, u64)>,
 }
 
 /// Everything the actor knows beyond the snapshot.
 pub(super) struct Book {
     replicas: SharedReplicas,
     peers: Peers,
+    looks: Looks,
+    lessons: Lessons,
     watch: BTreeMap<ReplicaId, Watch>,
     interval_ms: Millis,
     ticked_at: Millis,
@@ -50,12 +56,19 @@ struct Watch {
 }
 
 impl Book {
-    pub(super) fn new(replicas: SharedReplicas, interval: Duration, seed: u64) -> Self {
+    pub(super) fn new(
+        replicas: SharedReplicas,
+        intervals: Intervals,
+        assumed_capacity: u64,
+        seed: u64,
+    ) -> Self {
         Self {
             replicas,
             peers: Peers::default(),
+            looks: Looks::new(intervals.metrics),
+            lessons: Lessons::new(assumed_capacity),
             watch: BTreeMap::new(),
-            interval_ms: interval.as_millis().max(1) as Millis,
+            interval_ms: intervals.probe.as_millis().max(1) as Millis,
             ticked_at: 0,
             rng: SmallRng::seed_from_u64(seed),
         }
@@ -108,8 +121,8 @@ impl Book {
         if watch.epoch_when_refused.take().is_some_and(|before| before < epoch) {
             return false;
         }
-        replica.epoch.store(epoch.saturating_add(1), Relaxed);
-        tracing::info!(replica = replica.name, epoch = epoch + 1, "replica restarted; its credit is dropped");
+        let epoch = replica.next_epoch();
+        tracing::info!(replica = replica.name, epoch, "replica restarted; its credit is dropped");
         true
     }
 
@@ -139,6 +152,34 @@ impl Book {
         if well { self.interval_ms } else { self.interval_ms.min(REPROBE_MS) }
     }
 
+    /// Replicas whose metrics are to be looked at now.
+    pub(super) fn due_looks(&mut self, now: Millis) -> Vec<Arc<Replica>> {
+        self.looks.due(&self.replicas.load(), now, &mut self.rng)
+    }
+
+    /// Takes in what a look at a replica's metrics showed.
+    pub(super) fn looked(
+        &mut self,
+        id: ReplicaId,
+        found: Result<Reading, ScrapeError>,
+        now: Millis,
+        effects: &mut Effects,
+    ) {
+        if let Some(replica) = self.replicas.load().get(id) {
+            self.looks.seen(replica, found, now, effects);
+            self.lessons.settle_capacity(replica, self.looks.cache_tokens(id), effects);
+        }
+    }
+
+    /// Takes in what an answer said of its prediction.
+    pub(super) fn answered(&mut self, report: &AnswerReport, now: Millis, effects: &mut Effects) {
+        let id = report.replica;
+        if let Some(replica) = self.replicas.load().get(id) {
+            self.lessons.answered(replica, report, now, effects);
+            self.lessons.settle_capacity(replica, self.looks.cache_tokens(id), effects);
+        }
+    }
+
     /// Takes in a probe's result.
     pub(super) fn probed(&mut self, id: ReplicaId, found: Probe, now: Millis) {
         let watch = self.watch.entry(id).or_default();
@@ -160,6 +201,8 @@ impl Book {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use arc_swap::ArcSwap;
     use grapevine_mesh::LoadReport;
     use grapevine_tree::RouterId;
@@ -173,7 +216,8 @@ mod tests {
         let set = ReplicaSet::from_specs(&[spec]).unwrap();
         let replica = Arc::clone(&set.replicas[0]);
         let shared = Arc::new(ArcSwap::from_pointee(set));
-        (Book::new(shared, Duration::from_secs(5), 7), replica)
+        let intervals = Intervals { probe: Duration::from_secs(5), metrics: Duration::ZERO };
+        (Book::new(shared, intervals, 500_000, 7), replica)
     }
 
     fn epochs(replica: ReplicaId, epoch: u32) -> PeerReport {

@@ -3,7 +3,9 @@
 //!
 //! ```text
 //! mesh host -- tell report --> +--------------+ --> ReplicaSet snapshot (request actors read it)
-//! probes ----- results ------> | ReplicaActor | --> must forget, tell peer_tokens (tree actor)
+//! requests -- tell answered -> |              |
+//! probes ----- results ------> | ReplicaActor | --> must forget, must set_capacity,
+//! looks at metrics -- results> |              |     tell peer_tokens (tree actor)
 //! tick ----------------------> +--------------+
 //! ```
 //!
@@ -11,6 +13,8 @@
 //! turns them into verdicts, epochs and decay a few times a second.
 
 mod book;
+mod lessons;
+mod looks;
 mod peers;
 mod probe;
 
@@ -18,14 +22,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use grapevine_mesh::{LoadReport, ReplicaEpoch};
+use grapevine_route::Answer;
 use grapevine_tree::{ReplicaId, RouterId};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::mailbox::{Gauges, Mailbox, MailboxView};
 use super::tree::TreeHandle;
 use crate::clock::Clock;
+use crate::engine::{Reading, ScrapeError, scrape};
 use crate::replica::SharedReplicas;
 use crate::replica::health::Probe;
 use book::{Book, Effects};
@@ -39,15 +45,26 @@ const BURST: usize = 64;
 /// Time between two refreshes. Peers' load is worth having only while it is at most 0.25 s old.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How replicas are probed.
+/// How replicas are probed and looked at.
 #[derive(Clone, Debug)]
 pub struct ProbeConfig {
-    /// Time between two probes of a healthy replica.
-    pub interval: Duration,
+    /// When.
+    pub intervals: Intervals,
     /// Limit of one probe.
     pub timeout: Duration,
     /// Asks the replicas.
     pub client: reqwest::Client,
+    /// Tokens that a cache is assumed to hold, until something better is known.
+    pub assumed_capacity: u64,
+}
+
+/// Times between two questions to a replica.
+#[derive(Clone, Copy, Debug)]
+pub struct Intervals {
+    /// Between two probes of a healthy one.
+    pub probe: Duration,
+    /// Between two looks at its metrics; zero = never.
+    pub metrics: Duration,
 }
 
 /// Speaks to the replica actor.
@@ -70,10 +87,33 @@ pub struct PeerReport {
     pub epochs: Vec<ReplicaEpoch>,
 }
 
+/// An answer of a replica, and what had been expected of it.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerReport {
+    /// Who answered.
+    pub replica: ReplicaId,
+    /// Its cache generation when the request was sent there.
+    pub epoch: u32,
+    /// What was expected, and what came.
+    pub answer: Answer,
+}
+
 impl ReplicaHandle {
     /// Tell: what a peer said.
     pub fn report(&self, report: PeerReport) {
         self.mailbox.try_send(Msg::Report(report));
+    }
+
+    /// Tell: an answer said what was cached.
+    pub fn answered(&self, report: AnswerReport) {
+        self.mailbox.try_send(Msg::Answered(report));
+    }
+
+    /// Must: resolves when everything told before has been carried out, also in the tree.
+    pub async fn settled(&self) {
+        let (reply, settled) = oneshot::channel();
+        self.mailbox.send(Msg::Settle(reply)).await;
+        let _ = settled.await;
     }
 
     /// The current set.
@@ -90,11 +130,16 @@ impl ReplicaHandle {
 #[derive(Debug)]
 enum Msg {
     Report(PeerReport),
+    Answered(AnswerReport),
+    Settle(oneshot::Sender<()>),
 }
 
 struct ReplicaActor {
     book: Book,
+    /// Who waits until what was told before is carried out.
+    settling: Vec<oneshot::Sender<()>>,
     probes: JoinSet<(ReplicaId, Probe)>,
+    looks: JoinSet<(ReplicaId, Result<Reading, ScrapeError>)>,
     config: ProbeConfig,
     tree: TreeHandle,
     clock: Clock,
@@ -110,8 +155,9 @@ pub fn spawn(
     seed: u64,
 ) -> (ReplicaHandle, JoinHandle<()>) {
     let (mailbox, inbox, gauges) = Mailbox::new(MAILBOX);
-    let book = Book::new(Arc::clone(&replicas), config.interval, seed);
-    let actor = ReplicaActor { book, probes: JoinSet::new(), config, tree, clock, gauges };
+    let book = Book::new(Arc::clone(&replicas), config.intervals, config.assumed_capacity, seed);
+    let (probes, looks) = (JoinSet::new(), JoinSet::new());
+    let actor = ReplicaActor { book, settling: Vec::new(), probes, looks, config, tree, clock, gauges };
     (ReplicaHandle { mailbox, replicas }, tokio::spawn(actor.run(inbox)))
 }
 
@@ -130,6 +176,11 @@ impl ReplicaActor {
                     self.book.probed(id, found, self.clock.now());
                     Effects::default()
                 }
+                Some(Ok((id, found))) = self.looks.join_next() => {
+                    let mut effects = Effects::default();
+                    self.book.looked(id, found, self.clock.now(), &mut effects);
+                    effects
+                }
                 _ = tick.tick() => self.on_tick(),
             };
             self.carry_out(effects).await;
@@ -140,8 +191,12 @@ impl ReplicaActor {
         let began = Instant::now();
         let (now, count) = (self.clock.now(), burst.len() as u64);
         let mut effects = Effects::default();
-        for Msg::Report(report) in burst.drain(..) {
-            self.book.report(report, now, &mut effects);
+        for message in burst.drain(..) {
+            match message {
+                Msg::Report(report) => self.book.report(report, now, &mut effects),
+                Msg::Answered(report) => self.book.answered(&report, now, &mut effects),
+                Msg::Settle(reply) => self.settling.push(reply),
+            }
         }
         self.gauges.progress(now, count, began.elapsed());
         effects
@@ -153,6 +208,10 @@ impl ReplicaActor {
         for replica in self.book.due_probes(now) {
             self.probes.spawn(probe::probe(self.config.client.clone(), replica, self.config.timeout));
         }
+        for replica in self.book.due_looks(now) {
+            let client = self.config.client.clone();
+            self.looks.spawn(async move { (replica.id, scrape(&client, &replica.url).await) });
+        }
         let mut effects = Effects::default();
         self.book.tick(now, &mut effects);
         self.gauges.progress(now, 0, began.elapsed());
@@ -160,12 +219,18 @@ impl ReplicaActor {
     }
 
     /// The tree never waits for this actor, so waiting for room in its mailbox cannot deadlock.
-    async fn carry_out(&self, effects: Effects) {
+    async fn carry_out(&mut self, effects: Effects) {
         for replica in effects.forget {
             self.tree.forget(replica).await;
         }
+        for (replica, tokens) in effects.capacity {
+            self.tree.set_capacity(replica, tokens).await;
+        }
         if !effects.growth.is_empty() {
             self.tree.peer_tokens(effects.growth);
+        }
+        for settled in self.settling.drain(..) {
+            let _ = settled.send(());
         }
     }
 }

@@ -101,6 +101,13 @@ impl BlockCache {
         }
     }
 
+    /// Drops everything that is not in use.
+    pub fn drop_idle(&mut self) {
+        while self.oldest != NONE {
+            self.evict_oldest();
+        }
+    }
+
     /// Blocks it can hold.
     pub fn capacity(&self) -> usize {
         self.capacity
@@ -246,6 +253,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_in_use_outlives_a_reset() {
+        let mut cache = BlockCache::new(8, 10);
+        assert!(cache.admit(&[(0, 3)]) && cache.admit(&[(5, 3)]));
+        cache.release(&[(0, 3)]);
+        cache.drop_idle();
+        assert_eq!((cache.hits(&[(0, 3)]), cache.hits(&[(5, 3)]), cache.held), (0, 3, 3));
+        cache.release(&[(5, 3)]);
+        cache.drop_idle();
+        assert_eq!((cache.held, cache.idle), (0, 0));
     }
 
     #[test]

@@ -120,6 +120,11 @@ impl Engine {
         self.cache.release(&call.runs);
     }
 
+    /// Its cache is emptied. Running requests keep what they use.
+    pub fn reset(&mut self) {
+        self.cache.drop_idle();
+    }
+
     /// Requests that wait for their prefill to start.
     pub fn waiting(&self) -> usize {
         self.waiting.len()

@@ -7,6 +7,7 @@ mod sglang;
 mod sticky;
 
 use std::fmt;
+use std::str::FromStr;
 
 use grapevine_route::{Ballot, Candidate, Decision, LoadView, Policy, Reason, Request, Weights, decide};
 use grapevine_tree::{Matches, ReplicaId, TreeConfig, boundary};
@@ -16,7 +17,7 @@ use rand::rngs::SmallRng;
 use super::trace::{BYTES_PER_TOKEN, Call};
 
 /// What `--policy` can name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleName {
     /// grapevine: votes of prefix affinity and load.
     Affinity,
@@ -69,6 +70,11 @@ impl RuleName {
         matches!(self, Self::Affinity | Self::Random | Self::RoundRobin | Self::LeastLoaded)
     }
 
+    /// Whether it learns from answers.
+    pub const fn learns(self) -> bool {
+        self.gossips()
+    }
+
     /// Whether it asks the tree.
     pub const fn matches(self) -> bool {
         matches!(self, Self::Affinity | Self::Sglang | Self::LlmD)
@@ -81,6 +87,48 @@ impl RuleName {
             Self::LlmD => llmd::tree(config, capacity_tokens),
             _ => (config.clone(), capacity_tokens),
         }
+    }
+}
+
+/// What `--policy` names, at least one: `all`, or names with commas between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules(Vec<RuleName>);
+
+impl Rules {
+    /// All of them, in the order in which they were named.
+    pub fn names(&self) -> &[RuleName] {
+        &self.0
+    }
+
+    /// The one that a single result is of: affinity if it is there, else the first.
+    pub fn main(&self) -> RuleName {
+        let affinity = self.0.iter().find(|&&name| name == RuleName::Affinity);
+        affinity.or(self.0.first()).copied().unwrap_or(RuleName::Affinity)
+    }
+}
+
+impl FromStr for Rules {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self(RuleName::ALL.to_vec()));
+        }
+        let named = |name: &str| RuleName::ALL.into_iter().find(|rule| rule.name() == name.trim());
+        let unknown = |name| {
+            format!(
+                "no policy is called {name:?}; there are {}",
+                RuleName::ALL.map(RuleName::name).join(", ")
+            )
+        };
+        let mut names: Vec<RuleName> = Vec::new();
+        for name in text.split(',') {
+            let rule = named(name).ok_or_else(|| unknown(name))?;
+            if !names.contains(&rule) {
+                names.push(rule);
+            }
+        }
+        Ok(Self(names))
     }
 }
 

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::lines::Source;
 use super::text::{self, Blocks};
 use super::{Call, ReadOptions, Start, Trace};
 use crate::replay::engine::Micros;
@@ -20,32 +19,42 @@ struct Line {
 }
 
 /// Reads agents' calls.
-pub(super) fn read(sources: &[Source], options: &ReadOptions) -> Trace {
-    let mut trace = Trace { block_tokens: text::BLOCK_TOKENS, ..Trace::default() };
-    let mut lines: Vec<Line> = Vec::new();
-    for (source, (at, text)) in sources.iter().flat_map(|s| s.lines().map(move |line| (s, line))) {
-        match serde_json::from_slice(text) {
-            Ok(line) => lines.push(line),
-            Err(e) => trace.rejected.note(source, at, e),
-        }
+#[derive(Debug)]
+pub(super) struct Reader {
+    /// Time stamps and calls, as they come.
+    calls: Vec<(Micros, Call)>,
+    blocks: Blocks,
+    sessions: HashMap<String, u32>,
+}
+
+impl Reader {
+    pub(super) fn new(options: &ReadOptions) -> Self {
+        Self { calls: Vec::new(), blocks: Blocks::new(options.block_tokens), sessions: HashMap::new() }
     }
-    lines.sort_by_key(|line| line.timestamp);
-    lines.truncate(options.limit);
-    let began = lines.first().map_or(0, |line| line.timestamp);
-    let mut blocks = Blocks::default();
-    let mut sessions = HashMap::new();
-    for line in &lines {
-        let next = sessions.len() as u32;
-        let session = *sessions.entry(line.session_id.as_str()).or_insert(next);
+
+    pub(super) fn line(&mut self, text: &[u8]) -> Result<(), String> {
+        let line: Line = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+        let next = self.sessions.len() as u32;
         let input = line.input.as_bytes();
-        trace.calls.push(Call {
-            session,
-            start: Start::At(line.timestamp - began),
+        let call = Call {
+            session: *self.sessions.entry(line.session_id).or_insert(next),
+            start: Start::At(0),
             input_tokens: text::tokens(input),
             output_tokens: text::tokens(line.output.as_bytes()),
-            runs: blocks.runs(input),
+            runs: self.blocks.runs(input),
             key: text::key(input),
-        });
+        };
+        self.calls.push((line.timestamp, call));
+        Ok(())
     }
-    trace
+
+    /// The first calls in the order of time.
+    pub(super) fn end(mut self, options: &ReadOptions) -> Trace {
+        self.calls.sort_by_key(|(at, _)| *at);
+        self.calls.truncate(options.limit);
+        let began = self.calls.first().map_or(0, |(at, _)| *at);
+        let started = |(at, call)| Call { start: Start::At(at - began), ..call };
+        let calls = self.calls.into_iter().map(started).collect();
+        Trace { block_tokens: options.block_tokens, calls, ..Trace::default() }
+    }
 }

@@ -9,9 +9,8 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::lines::Source;
 use super::synth::Synth;
-use super::{Call, Gate, ReadOptions, Start, Trace, micros};
+use super::{Call, Gate, Start, Trace, micros};
 
 /// Ids are indices into flat arrays: 64 M of them are 0.8 GB in each cache.
 const MAX_ID: u64 = 64 << 20;
@@ -58,36 +57,46 @@ enum GateName {
 }
 
 /// Reads block-id traces.
-pub(super) fn read(sources: &[Source], options: &ReadOptions) -> Trace {
-    let mut trace = Trace::default();
-    let mut synth = None;
-    // Request numbers of good lines, and where they stand.
-    let mut places = HashMap::new();
-    let mut number = 0u32;
-    for (source, (at, text)) in sources.iter().flat_map(|s| s.lines().map(move |line| (s, line))) {
-        if trace.calls.len() >= options.limit {
-            break;
-        }
-        if let Ok(Head { meta }) = serde_json::from_slice(text) {
-            trace.block_tokens = meta.block_tokens.clamp(1, MAX_TOKENS);
-            continue;
-        }
-        let this = number;
-        number += 1;
-        if trace.block_tokens == 0 {
-            trace.rejected.note(source, at, "no line with meta.block_tokens before it");
-            continue;
-        }
-        let synth = synth.get_or_insert_with(|| Synth::new(trace.block_tokens));
-        match call(text, this, trace.block_tokens, &places, synth) {
-            Ok(call) => {
-                places.insert(this, trace.calls.len());
-                trace.calls.push(call);
-            }
-            Err(reason) => trace.rejected.note(source, at, reason),
-        }
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    block_tokens: u32,
+    calls: Vec<Call>,
+    synth: Option<Synth>,
+    /// Request numbers of good lines, and where they stand.
+    places: HashMap<u32, usize>,
+    number: u32,
+}
+
+impl Reader {
+    /// A line that is no request, but stands in the place of one.
+    pub(super) fn skip(&mut self) {
+        self.number += 1;
     }
-    trace
+
+    pub(super) fn line(&mut self, text: &[u8]) -> Result<(), String> {
+        if let Ok(Head { meta }) = serde_json::from_slice(text) {
+            self.block_tokens = meta.block_tokens.clamp(1, MAX_TOKENS);
+            return Ok(());
+        }
+        let number = self.number;
+        self.number += 1;
+        if self.block_tokens == 0 {
+            return Err("no line with meta.block_tokens before it".to_owned());
+        }
+        let synth = self.synth.get_or_insert_with(|| Synth::new(self.block_tokens));
+        let call = call(text, number, self.block_tokens, &self.places, synth)?;
+        self.places.insert(number, self.calls.len());
+        self.calls.push(call);
+        Ok(())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    pub(super) fn end(self) -> Trace {
+        Trace { block_tokens: self.block_tokens, calls: self.calls, ..Trace::default() }
+    }
 }
 
 fn call(
@@ -162,9 +171,12 @@ fn start(line: &Line, places: &HashMap<u32, usize>) -> Result<Start, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ReadOptions;
     use super::*;
 
-    const OPTIONS: ReadOptions = ReadOptions { rate: 1.0, output_tokens: 1, limit: usize::MAX };
+    fn read(text: &str) -> Trace {
+        Trace::of_text(text, &ReadOptions { rate: 1.0, ..ReadOptions::default() })
+    }
 
     #[test]
     fn reads_roots_and_children_and_numbers_bad_lines() {
@@ -178,7 +190,7 @@ mod tests {
             "\n",
             "{\"in\":200,\"out\":1,\"runs\":[],\"t\":-1}\n",
         );
-        let trace = read(&[Source::of(text)], &OPTIONS);
+        let trace = read(text);
         assert_eq!((trace.calls.len(), trace.rejected.count), (2, 4));
         assert_eq!(trace.calls[0].start, Start::At(1_500_000));
         assert_eq!((trace.calls[0].session, trace.calls[0].input_tokens), (3, 130));
@@ -191,7 +203,7 @@ mod tests {
 
     #[test]
     fn without_a_block_size_every_line_is_bad() {
-        let trace = read(&[Source::of("{\"in\":10,\"runs\":[],\"t\":0}\n")], &OPTIONS);
+        let trace = read("{\"in\":10,\"runs\":[],\"t\":0}\n");
         assert_eq!((trace.calls.len(), trace.rejected.count), (0, 1));
     }
 }

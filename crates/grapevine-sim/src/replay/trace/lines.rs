@@ -1,40 +1,45 @@
-//! From a file to numbered lines.
+//! From files to numbered lines, one at a time: a log may be larger than memory.
+//!
+//! Plain and gzip files are read as a stream. Archives, and xz, whose decoder keeps what it has
+//! unpacked, are held in memory, up to [`MAX_UNPACKED_BYTES`] for a tar.
 
 use std::fmt;
-use std::io::{Cursor, Read};
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 use super::TraceError;
 
 const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
+const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
 
 /// Where a tar header says that it is one.
 const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
 
-/// Bad lines that are remembered word for word; all are counted.
+/// Enough of a file to tell a tar from lines.
+const HEAD_BYTES: usize = 512;
+
+/// Longest line: four times what any API accepts. Longer ones are skipped, not held.
+const MAX_LINE_BYTES: usize = 64 << 20;
+
+/// Largest tar, unpacked; larger ones can be replayed as a directory.
+const MAX_UNPACKED_BYTES: usize = 1 << 30;
+
+/// Bad lines that are remembered; all are counted.
 const REMEMBERED: usize = 5;
 
-/// One text file.
-#[derive(Debug)]
-pub(super) struct Source {
-    /// Its name, if it is one of several.
-    pub(super) name: Option<String>,
-    bytes: Vec<u8>,
-}
+/// Longest reason that is remembered.
+const REASON_CHARS: usize = 160;
 
-impl Source {
-    #[cfg(test)]
-    pub(super) fn of(text: &str) -> Self {
-        Self { name: None, bytes: text.as_bytes().to_vec() }
-    }
-
-    /// Lines that are not blank, with their numbers from 1.
-    pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &[u8])> {
-        let lines = self.bytes.split(|&byte| byte == b'\n').zip(1..);
-        lines.filter(|(line, _)| !line.trim_ascii().is_empty()).map(|(line, number)| (number, line))
-    }
+/// Where a line stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    /// The file, if it is one of several.
+    file: Option<&'a str>,
+    line: usize,
 }
 
 /// Lines that could not be used.
@@ -47,11 +52,12 @@ pub struct Rejected {
 }
 
 impl Rejected {
-    pub(super) fn note(&mut self, source: &Source, line: usize, reason: impl fmt::Display) {
+    pub(super) fn note(&mut self, place: Place<'_>, reason: impl fmt::Display) {
         self.count += 1;
         if self.examples.len() < REMEMBERED {
-            let file = source.name.as_ref().map(|name| format!("{name}, ")).unwrap_or_default();
-            self.examples.push(format!("{file}line {line}: {reason}"));
+            let file = place.file.map(|name| format!("{name}, ")).unwrap_or_default();
+            let reason: String = reason.to_string().chars().take(REASON_CHARS).collect();
+            self.examples.push(format!("{file}line {}: {reason}", place.line));
         }
     }
 }
@@ -66,43 +72,226 @@ impl fmt::Display for Rejected {
     }
 }
 
-/// The text files in the file at `path`, unpacked.
-pub(super) fn sources(path: &Path) -> Result<Vec<Source>, TraceError> {
-    let name = path.display().to_string();
-    let read = std::fs::read(path).map_err(|source| TraceError::Read { path: name.clone(), source })?;
-    let unpack = |reason: String| TraceError::Unpack { path: name.clone(), reason };
-    let bytes = match read.starts_with(XZ_MAGIC) {
-        true => unxz(&read).map_err(unpack)?,
-        false => read,
-    };
-    let (at, magic) = TAR_MAGIC;
-    if bytes.get(at..).is_some_and(|rest| rest.starts_with(magic)) {
-        return untar(&bytes).map_err(|e| unpack(e.to_string()));
+/// A line was longer than [`MAX_LINE_BYTES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooLong;
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "longer than {} MiB", MAX_LINE_BYTES >> 20)
     }
-    Ok(vec![Source { name: None, bytes }])
 }
 
-fn unxz(packed: &[u8]) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    lzma_rs::xz_decompress(&mut Cursor::new(packed), &mut bytes).map_err(|e| format!("{e:?}"))?;
-    Ok(bytes)
+/// Takes lines that are not blank, until it breaks.
+pub(super) type Take<'a> = dyn FnMut(Place<'_>, Result<&[u8], TooLong>) -> ControlFlow<()> + 'a;
+
+/// Gives `take` the lines of the file at `path`; of a directory, those of its files, by name.
+pub(super) fn feed(path: &Path, take: &mut Take<'_>) -> Result<(), TraceError> {
+    let read = |source| TraceError::Read { path: path.display().to_string(), source };
+    let files = files(path).map_err(read)?;
+    for (file, name) in &files {
+        let mut splitter = Splitter::new(name.clone(), take);
+        let fed = feed_file(file, &mut splitter);
+        if splitter.enough {
+            return Ok(());
+        }
+        fed.map_err(|failure| failure.of(file))?;
+    }
+    Ok(())
 }
 
-/// The files of a tar, in the order of their names: archives of the same files replay alike.
-fn untar(bytes: &[u8]) -> std::io::Result<Vec<Source>> {
-    let mut sources = Vec::new();
+/// Gives `take` the lines of a text.
+#[cfg(test)]
+pub(super) fn each(text: &str, take: &mut Take<'_>) {
+    let mut splitter = Splitter::new(None, take);
+    let fed = splitter.write_all(text.as_bytes()).and_then(|()| splitter.end_of_file());
+    assert!(fed.is_ok() || splitter.enough);
+}
+
+/// The files to read, with a name where there may be several.
+fn files(path: &Path) -> io::Result<Vec<(PathBuf, Option<String>)>> {
+    if !path.is_dir() {
+        return Ok(vec![(path.to_owned(), None)]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        let (path, name) = entry.map(|e| (e.path(), e.file_name().to_string_lossy().into_owned()))?;
+        if path.is_file() && !name.starts_with('.') {
+            files.push((path, Some(name)));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+enum Failure {
+    Read(io::Error),
+    Unpack(String),
+}
+
+impl Failure {
+    fn of(self, path: &Path) -> TraceError {
+        let path = path.display().to_string();
+        match self {
+            Self::Read(source) => TraceError::Read { path, source },
+            Self::Unpack(reason) => TraceError::Unpack { path, reason },
+        }
+    }
+}
+
+fn feed_file(path: &Path, splitter: &mut Splitter<'_>) -> Result<(), Failure> {
+    let mut file = BufReader::with_capacity(1 << 16, File::open(path).map_err(Failure::Read)?);
+    let head = file.fill_buf().map_err(Failure::Read)?;
+    let (xz, gzip) = (head.starts_with(XZ_MAGIC), head.starts_with(GZIP_MAGIC));
+    let mut unpacked = Unpacked { splitter, held: Vec::new(), form: Form::Unknown };
+    if xz {
+        let unpack = lzma_rs::xz_decompress(&mut file, &mut unpacked);
+        unpack.map_err(|e| Failure::Unpack(format!("{e:?}")))?;
+    } else if gzip {
+        let unpack = io::copy(&mut flate2::bufread::MultiGzDecoder::new(file), &mut unpacked);
+        unpack.map_err(|e| Failure::Unpack(e.to_string()))?;
+    } else {
+        io::copy(&mut file, &mut unpacked).map_err(Failure::Read)?;
+    }
+    unpacked.end().map_err(|e| Failure::Unpack(e.to_string()))
+}
+
+enum Form {
+    Unknown,
+    Lines,
+    Tar,
+}
+
+/// What comes out of a file: lines, or a tar with files of lines.
+struct Unpacked<'a, 'b> {
+    splitter: &'a mut Splitter<'b>,
+    held: Vec<u8>,
+    form: Form,
+}
+
+impl Unpacked<'_, '_> {
+    fn end(mut self) -> io::Result<()> {
+        self.tell_form()?;
+        match self.form {
+            Form::Tar => untar(&self.held, self.splitter),
+            _ => self.splitter.end_of_file(),
+        }
+    }
+
+    fn tell_form(&mut self) -> io::Result<()> {
+        if let Form::Unknown = self.form {
+            let (at, magic) = TAR_MAGIC;
+            let tar = self.held.get(at..).is_some_and(|rest| rest.starts_with(magic));
+            self.form = if tar { Form::Tar } else { Form::Lines };
+            if !tar {
+                return self.splitter.write_all(&std::mem::take(&mut self.held));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Write for Unpacked<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Form::Lines = self.form {
+            return self.splitter.write(bytes);
+        }
+        if self.held.len() + bytes.len() > MAX_UNPACKED_BYTES {
+            let limit = MAX_UNPACKED_BYTES >> 20;
+            return Err(io::Error::other(format!("more than {limit} MiB: unpack it into a directory")));
+        }
+        self.held.extend_from_slice(bytes);
+        if self.held.len() >= HEAD_BYTES {
+            self.tell_form()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Gives the files of a tar in the order of their names: archives of the same files replay alike.
+fn untar(bytes: &[u8], splitter: &mut Splitter<'_>) -> io::Result<()> {
+    let mut files = Vec::new();
     for entry in tar::Archive::new(bytes).entries()? {
         let mut entry = entry?;
-        if !entry.header().entry_type().is_file() {
-            continue;
+        if entry.header().entry_type().is_file() {
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes)?;
+            files.push((entry.path()?.display().to_string(), bytes));
         }
-        let name = Some(entry.path()?.display().to_string());
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes)?;
-        sources.push(Source { name, bytes });
     }
-    sources.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(sources)
+    files.sort();
+    for (name, bytes) in files {
+        splitter.begin_file(Some(name));
+        splitter.write_all(&bytes)?;
+        splitter.end_of_file()?;
+    }
+    Ok(())
+}
+
+/// Cuts bytes into lines. Fails once its taker has had enough.
+struct Splitter<'a> {
+    file: Option<String>,
+    line: usize,
+    held: Vec<u8>,
+    too_long: bool,
+    enough: bool,
+    take: &'a mut Take<'a>,
+}
+
+impl<'a> Splitter<'a> {
+    fn new<'b: 'a>(file: Option<String>, take: &'a mut Take<'b>) -> Self {
+        Self { file, line: 0, held: Vec::new(), too_long: false, enough: false, take }
+    }
+
+    fn begin_file(&mut self, name: Option<String>) {
+        self.file = name;
+        self.line = 0;
+    }
+
+    fn end_of_file(&mut self) -> io::Result<()> {
+        let ended = self.held.is_empty() && !self.too_long;
+        if ended { Ok(()) } else { self.end_of_line() }
+    }
+
+    fn hold(&mut self, bytes: &[u8]) {
+        self.too_long |= self.held.len() + bytes.len() > MAX_LINE_BYTES;
+        if self.too_long {
+            self.held = Vec::new();
+        } else {
+            self.held.extend_from_slice(bytes);
+        }
+    }
+
+    fn end_of_line(&mut self) -> io::Result<()> {
+        self.line += 1;
+        let place = Place { file: self.file.as_deref(), line: self.line };
+        let text = if self.too_long { Err(TooLong) } else { Ok(self.held.trim_ascii()) };
+        let blank = text.is_ok_and(<[u8]>::is_empty);
+        self.enough = !blank && (self.take)(place, text).is_break();
+        self.held.clear();
+        self.too_long = false;
+        if self.enough { Err(io::Error::other("enough")) } else { Ok(()) }
+    }
+}
+
+impl Write for Splitter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut parts = bytes.split(|&byte| byte == b'\n');
+        self.hold(parts.next().unwrap_or_default());
+        for part in parts {
+            self.end_of_line()?;
+            self.hold(part);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A line as a JSON object.
@@ -111,5 +300,38 @@ pub(super) fn object(line: &[u8]) -> Result<Map<String, Value>, String> {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err("not a JSON object".to_owned()),
         Err(e) => Err(format!("not JSON: {e}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(chunks: &[&[u8]], most: usize) -> Vec<(usize, Result<usize, TooLong>)> {
+        let mut lines = Vec::new();
+        let mut take = |place: Place<'_>, text: Result<&[u8], TooLong>| {
+            lines.push((place.line, text.map(<[u8]>::len)));
+            if lines.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let mut splitter = Splitter::new(None, &mut take);
+        let fed = chunks.iter().try_for_each(|chunk| splitter.write_all(chunk));
+        assert_eq!(fed.and_then(|()| splitter.end_of_file()).is_err(), splitter.enough);
+        lines
+    }
+
+    #[test]
+    fn lines_are_numbered_blank_ones_too_and_may_come_in_pieces() {
+        let lines = split(&[b"a", b"b\n\n  \ncd", b"e\r\nf"], 9);
+        assert_eq!(lines, [(1, Ok(2)), (4, Ok(3)), (5, Ok(1))]);
+        assert_eq!(split(&[b"a\nb\nc\n"], 2).len(), 2);
+        assert_eq!(split(&[b"", b"\n"], 2), []);
+    }
+
+    #[test]
+    fn a_line_without_end_is_not_held() {
+        let chunk = vec![b'x'; 1 << 20];
+        let mut chunks: Vec<&[u8]> = vec![&chunk; 65];
+        chunks.push(b"\nshort");
+        assert_eq!(split(&chunks, 9), [(1, Err(TooLong)), (2, Ok(5))]);
     }
 }

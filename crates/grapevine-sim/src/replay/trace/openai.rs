@@ -5,10 +5,12 @@
 //!  "output_tokens": 120, "session_id": "a"}
 //! ```
 //!
-//! Everything but the body is optional. `path` is another name for `url`; without either, the body's
-//! fields tell the API. A time stamp may be in s, ms or us since any origin. The OpenAI batch form
-//! (`custom_id`, `method`, `url`, `body`) is read as it is.
+//! Everything but the body is optional; `request` is another name for it, and either may be JSON in a
+//! string. `path` is another name for `url`; without either, the body's fields tell the API. Time stamps
+//! ([`STAMPS`]) may be numbers of s, ms, us or ns since any origin, or dates as of RFC 3339. The OpenAI
+//! batch form (`custom_id`, `method`, `url`, `body`) is read as it is.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use grapevine_tree::{Api, Extractor};
@@ -16,44 +18,58 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::lines::{self, Source};
+use super::lines;
 use super::text::{self, Blocks};
-use super::{Call, ReadOptions, SEED, Start, Trace, micros, render};
+use super::{Call, ReadOptions, SEED, Start, Trace, micros, render, time};
 use crate::replay::engine::Micros;
 
-/// Time stamps above these are ms, and us: as seconds they would be after the year 5000.
-const MS_FROM: f64 = 1e11;
-const US_FROM: f64 = 1e14;
+/// Names of time stamps, beside the body or in it.
+const STAMPS: [&str; 9] = [
+    "timestamp",
+    "@timestamp",
+    "time",
+    "ts",
+    "created_at",
+    "created",
+    "start_time",
+    "started_at",
+    "arrived_at",
+];
 
 #[derive(Deserialize)]
 struct Wrapped<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, alias = "request")]
     body: &'a RawValue,
+}
+
+/// A body, byte for byte as the client sent it, and what is wrapped around it.
+struct Sent<'a> {
+    wrap: Map<String, Value>,
+    body: Map<String, Value>,
+    bytes: Cow<'a, [u8]>,
+}
+
+impl<'a> Sent<'a> {
+    fn of(line: &'a [u8]) -> Result<Self, String> {
+        let mut wrap = lines::object(line)?;
+        match wrap.remove("body").or_else(|| wrap.remove("request")) {
+            None => Ok(Self { wrap: Map::new(), body: wrap, bytes: Cow::Borrowed(line) }),
+            Some(Value::Object(body)) => {
+                let raw = serde_json::from_slice::<Wrapped<'a>>(line).map(|w| w.body.get().as_bytes());
+                Ok(Self { wrap, body, bytes: Cow::Borrowed(raw.unwrap_or(line)) })
+            }
+            Some(Value::String(text)) => {
+                Ok(Self { wrap, body: lines::object(text.as_bytes())?, bytes: Cow::Owned(text.into_bytes()) })
+            }
+            Some(_) => Err("body is not a JSON object".to_owned()),
+        }
+    }
 }
 
 struct Entry {
     at: Option<Micros>,
     session: Option<String>,
     call: Call,
-}
-
-/// Reads request logs.
-pub(super) fn read(sources: &[Source], options: &ReadOptions) -> Trace {
-    let mut trace = Trace { block_tokens: text::BLOCK_TOKENS, ..Trace::default() };
-    let mut reader = Reader { extractor: Extractor::new(SEED), blocks: Blocks::default() };
-    let mut entries = Vec::new();
-    for (source, (at, line)) in sources.iter().flat_map(|s| s.lines().map(move |line| (s, line))) {
-        if entries.len() >= options.limit {
-            break;
-        }
-        match reader.entry(line, options) {
-            Ok(entry) => entries.push(entry),
-            Err(reason) => trace.rejected.note(source, at, reason),
-        }
-    }
-    schedule(&mut entries, options.rate);
-    trace.calls = entries.into_iter().map(|entry| entry.call).collect();
-    trace
 }
 
 /// Time stamps if every line has one, else an even rate; sessions by name, the nameless alone.
@@ -79,43 +95,59 @@ fn schedule(entries: &mut [Entry], rate: f64) {
     }
 }
 
-struct Reader {
+/// Reads request logs.
+pub(super) struct Reader {
     extractor: Extractor,
     blocks: Blocks,
+    output_tokens: u32,
+    entries: Vec<Entry>,
 }
 
 impl Reader {
-    fn entry(&mut self, line: &[u8], options: &ReadOptions) -> Result<Entry, String> {
-        let mut object = lines::object(line)?;
-        let (wrap, body) = match object.remove("body") {
-            Some(Value::Object(body)) => (object, body),
-            Some(_) => return Err("body is not a JSON object".to_owned()),
-            None => (Map::new(), object),
-        };
+    pub(super) fn new(options: &ReadOptions) -> Self {
+        let (extractor, blocks) = (Extractor::new(SEED), Blocks::new(options.block_tokens));
+        Self { extractor, blocks, output_tokens: options.output_tokens, entries: Vec::new() }
+    }
+
+    pub(super) fn line(&mut self, line: &[u8]) -> Result<(), String> {
+        let entry = self.entry(line)?;
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn end(mut self, options: &ReadOptions) -> Trace {
+        schedule(&mut self.entries, options.rate);
+        let calls = self.entries.into_iter().map(|entry| entry.call).collect();
+        Trace { block_tokens: options.block_tokens, calls, ..Trace::default() }
+    }
+
+    fn entry(&mut self, line: &[u8]) -> Result<Entry, String> {
+        let Sent { wrap, body, bytes } = Sent::of(line)?;
         let field = |name: &str| wrap.get(name).or_else(|| body.get(name));
         let api = api(&wrap, &body)?;
-        let at = match field("timestamp") {
-            Some(stamp) => Some(timestamp(stamp)?),
-            None => None,
-        };
+        let stamp = STAMPS.iter().find_map(|name| field(name).filter(|stamp| !stamp.is_null()));
+        let at = stamp.map(time::stamp).transpose()?;
         let session = ["session_id", "session", "user"].iter().find_map(|name| field(name)?.as_str());
         let session = session.map(str::to_owned);
         let output = ["output_tokens", "max_tokens", "max_completion_tokens", "max_output_tokens"];
-        let output = output.iter().find_map(|name| field(name)?.as_u64());
-        let output_tokens = output.map_or(options.output_tokens, |n| n.min(u64::from(u32::MAX)) as u32);
+        let used = || field("usage")?.get("completion_tokens")?.as_u64();
+        let output = used().or_else(|| output.iter().find_map(|name| field(name)?.as_u64()));
+        let output_tokens = output.map_or(self.output_tokens, |n| n.min(u64::from(u32::MAX)) as u32);
         let text = render::prompt(api, &body);
         if text.is_empty() {
             return Err("no prompt".to_owned());
         }
-        // Byte for byte what the client sent.
-        let sent = serde_json::from_slice::<Wrapped<'_>>(line).map_or(line, |w| w.body.get().as_bytes());
         let call = Call {
             session: 0,
             start: Start::At(0),
             input_tokens: text::tokens(&text),
             output_tokens,
             runs: self.blocks.runs(&text),
-            key: self.extractor.extract(api, sent, b"").key,
+            key: self.extractor.extract(api, &bytes, b"").key,
         };
         Ok(Entry { at, session, call })
     }
@@ -142,22 +174,13 @@ fn api(wrap: &Map<String, Value>, body: &Map<String, Value>) -> Result<Api, Stri
     }
 }
 
-fn timestamp(stamp: &Value) -> Result<Micros, String> {
-    let number = stamp.as_f64().or_else(|| stamp.as_str()?.parse().ok());
-    let wrong = || format!("timestamp {stamp} is not a number of s, ms or us");
-    let number = number.filter(|n| *n >= 0.0).ok_or_else(wrong)?;
-    Ok(match number {
-        n if n >= US_FROM => n as Micros,
-        n if n >= MS_FROM => (n * 1e3) as Micros,
-        n => micros(n),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const OPTIONS: ReadOptions = ReadOptions { rate: 2.0, output_tokens: 9, limit: usize::MAX };
+    fn read(log: &str) -> Trace {
+        Trace::of_text(log, &ReadOptions { rate: 2.0, output_tokens: 9, ..ReadOptions::default() })
+    }
 
     fn body(text: &str) -> String {
         format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{}"}}]}}"#, text.repeat(100))
@@ -166,7 +189,7 @@ mod tests {
     #[test]
     fn bare_bodies_come_at_the_rate_that_was_asked_for() {
         let log = format!("{}\n{}\nnope\n[]\n{{\"model\":\"m\"}}\n", body("abc"), body("abc"));
-        let trace = read(&[Source::of(&log)], &OPTIONS);
+        let trace = read(&log);
         assert_eq!((trace.calls.len(), trace.rejected.count), (2, 3));
         assert_eq!(trace.calls[1].start, Start::At(500_000));
         assert_eq!(trace.calls[0].key, trace.calls[1].key);
@@ -185,7 +208,7 @@ mod tests {
         };
         let log =
             [wrap("1760428436.5", "a", "x"), wrap("1760428435.0", "b", "y"), wrap("1760428437", "a", "z")];
-        let trace = read(&[Source::of(&log.join("\n"))], &OPTIONS);
+        let trace = read(&log.join("\n"));
         assert_eq!(trace.rejected.count, 0, "{}", trace.rejected);
         let starts: Vec<_> = trace.calls.iter().map(|c| c.start).collect();
         assert_eq!(starts, [Start::At(0), Start::At(1_500_000), Start::At(2_000_000)]);
@@ -195,13 +218,21 @@ mod tests {
     }
 
     #[test]
-    fn time_stamps_come_in_three_units() {
-        let read = |text: &str| timestamp(&serde_json::from_str(text).unwrap());
-        assert_eq!(read("1760428436.5"), Ok(1_760_428_436_500_000));
-        assert_eq!(read("1760428436500"), Ok(1_760_428_436_500_000));
-        assert_eq!(read("1760428436500000"), Ok(1_760_428_436_500_000));
-        assert_eq!(read("\"1.5\""), Ok(1_500_000));
-        assert!(read("\"yesterday\"").is_err());
-        assert!(read("-1").is_err());
+    fn bodies_come_under_two_names_and_as_text() {
+        let as_text = serde_json::to_string(&body("abc")).unwrap();
+        let log = [
+            format!(
+                r#"{{"ts":"2025-10-14T07:53:58Z","request":{},"usage":{{"completion_tokens":7}}}}"#,
+                body("abc")
+            ),
+            format!(r#"{{"created_at":1760428436,"path":"/v1/chat/completions","body":{as_text}}}"#),
+            format!(r#"{{"time":1760428437000,"body":{}}}"#, body("abc")),
+            r#"{"time":1760428437000,"body":7}"#.to_owned(),
+        ];
+        let trace = read(&log.join("\n"));
+        assert_eq!((trace.calls.len(), trace.rejected.count), (3, 1), "{}", trace.rejected);
+        assert!(trace.calls.iter().all(|call| call.key == trace.calls[0].key));
+        assert_eq!([0, 1, 2].map(|i| trace.calls[i].start), [0, 1_000_000, 2_000_000].map(Start::At));
+        assert_eq!([0, 1, 2].map(|i| trace.calls[i].output_tokens), [9, 9, 7]);
     }
 }

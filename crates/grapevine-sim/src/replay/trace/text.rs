@@ -7,23 +7,23 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{BYTES_PER_TOKEN, SEED};
 
-/// Tokens of an engine's cache block where the trace is text: vLLM's default.
-pub(super) const BLOCK_TOKENS: u32 = 16;
-
-const BLOCK_BYTES: usize = BLOCK_TOKENS as usize * BYTES_PER_TOKEN;
-
 /// Gives every distinct prefix of whole blocks a small number.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Blocks {
+    block_bytes: usize,
     ids: HashMap<u64, u32>,
 }
 
 impl Blocks {
+    pub(super) fn new(block_tokens: u32) -> Self {
+        Self { block_bytes: block_tokens as usize * BYTES_PER_TOKEN, ids: HashMap::new() }
+    }
+
     /// The blocks of `text` as runs of ids.
     pub(super) fn runs(&mut self, text: &[u8]) -> Box<[(u32, u32)]> {
         let mut runs: Vec<(u32, u32)> = Vec::new();
         let mut chain = 0;
-        for block in text.chunks_exact(BLOCK_BYTES) {
+        for block in text.chunks_exact(self.block_bytes) {
             chain = xxh3_64_with_seed(block, chain);
             let next = self.ids.len() as u32;
             let id = *self.ids.entry(chain).or_insert(next);
