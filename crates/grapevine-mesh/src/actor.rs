@@ -1,14 +1,17 @@
 //! The mesh actor: owns this router's gossip, asks the host a few times a second what there is to
-//! say, and hands over what peers said.
+//! say, hands over what peers said, and has asked for what is missing.
 //!
 //! ```text
 //!            tick                    ask (spawned, never cancelled)
 //!   timer ----------> mesh actor ---------------------------------> Host::collect
 //!                      |   ^  \---- decoded, once, in order ------> Host::deliver
 //!         set own keys |   | woken by changed keys; reads new ones
-//!                      v   |
+//!                      v   |                     errands (spawned)
 //!                    chitchat server task  <--->  Transport  <--->  peers
 //! ```
+//!
+//! [`mend`] finds what is missing and answers peers, [`errand`] has it fetched, [`pace`] says how much may
+//! go into gossip, [`namesake`] knows this router's own past.
 //!
 //! The actor survives its parts: a port that is busy is tried again, a chitchat task that ended is
 //! started again under a new generation, a host that does not answer is asked again when it did.
@@ -52,9 +55,11 @@ use crate::{Host, Incoming, Outgoing};
 
 mod errand;
 mod mend;
+mod namesake;
 mod pace;
 
 use errand::Errand;
+use namesake::NamesakeTicks;
 use pace::Strain;
 
 /// Pause before gossip is started again after its task ended or its port was busy.
@@ -66,10 +71,6 @@ const LEAD: Duration = Duration::from_millis(25);
 
 /// Ticks for the last words to spread: one to reach three peers, two more to reach their peers.
 const LEAVE_TICKS: u32 = 3;
-
-/// Ticks until we make up our mind about another router of our name. Just met, it looks dead; just
-/// dead, it looks alive for 2 s. So this long alive it is a twin, this long dead it is our past.
-const NAMESAKE_TICKS: u32 = 40;
 
 /// How a session of gossip ended.
 enum End {
@@ -83,13 +84,6 @@ enum End {
 struct Leaving {
     ticks_left: u32,
     tell: Vec<oneshot::Sender<()>>,
-}
-
-/// For how many ticks in a row a newer router of our name was seen alive, and dead.
-#[derive(Default)]
-struct NamesakeTicks {
-    live: u32,
-    dead: u32,
 }
 
 struct Mesh<H> {
@@ -402,24 +396,6 @@ impl<H: Host> Mesh<H> {
         }
     }
 
-    /// The generation of our own past, when it is above ours: the clock went back. Another live
-    /// router with our name looks the same at first; overtaking each other would never end.
-    fn newer_self(&mut self, session: &Session) -> Option<u64> {
-        let Some(namesake) = session.newer_namesake() else {
-            self.namesake = NamesakeTicks::default();
-            return None;
-        };
-        let NamesakeTicks { live, dead } = self.namesake;
-        self.namesake = match namesake.live {
-            true => NamesakeTicks { live: live.saturating_add(1), dead: 0 },
-            false => NamesakeTicks { live: 0, dead: dead.saturating_add(1) },
-        };
-        if self.namesake.live == NAMESAKE_TICKS {
-            warn!(router = %self.config.router_name, other = %namesake.addr, "another live router has this router's name");
-        }
-        (namesake.is_ours || self.namesake.dead >= NAMESAKE_TICKS).then_some(namesake.generation)
-    }
-
     fn publish_status(&mut self, session: Option<&Session>) {
         let now = self.now();
         let fleet = &self.fleet;
@@ -435,7 +411,7 @@ impl<H: Host> Mesh<H> {
             advertised: session.map(Session::advertised),
             running: session.is_some(),
             sealed: self.port.is_udp() && self.config.secret.is_some(),
-            name_conflict: self.namesake.live >= NAMESAKE_TICKS,
+            name_conflict: self.namesake.is_twin(),
             joined: self.joiner.is_ready(),
             wants_snapshot: self.joiner.is_wanted(),
             strained: self.strain.is_strained(now),

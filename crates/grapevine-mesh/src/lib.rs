@@ -3,20 +3,23 @@
 //! ```text
 //!              collect(budget) -> Outgoing            deliver(Incoming)
 //!   Host  <------------------------------  actor  ------------------------->  Host
-//!                                         /     \
-//!                    outbox (numbers,    /       \   fleet (each segment once,
-//!                    budget, backlog)   /         \   newest generation, latest vitals)
-//!                                      codec, carrier       bytes <-> chitchat keys
-//!                                             |
-//!                                          session          one run of chitchat
-//!                                             |
-//!                                            net            sealed UDP, or a given transport
+//!     ^                                   /  |  \
+//!     |              outbox (numbers,    /   |   \   fleet (each segment once,
+//!     |              budget, pointers)  /    |    \   newest generation, holes)
+//!     |                                codec, carrier    bytes <-> chitchat keys
+//!     | fetch, restore                       |
+//!     |                                   session        one run of chitchat
+//!   ask <-- pull, join, seen                 |
+//!   answer <-- log                          net          sealed UDP, or a given transport
+//!     |
+//!   exchange                              what gossip did not bring, sealed
 //! ```
 //!
-//! [`outbox`], [`fleet`], [`codec`] and [`carrier`] are pure: time is an argument. The actor
-//! ([`spawn`]) asks its [`Host`] a few times a second for what changed, publishes it in this router's
-//! own keys, and hands over what peers published. It never touches a request, and no request waits
-//! for it: without gossip a router serves alone.
+//! [`outbox`], [`fleet`], [`log`], [`pull`], [`join`], [`seen`], [`codec`] and [`carrier`] are pure: time is
+//! an argument. The actor ([`spawn`]) asks its [`Host`] a few times a second for what changed, publishes
+//! it in this router's own keys, and hands over what peers published. What is missing it asks peers for,
+//! and it answers them, over whatever the host fetches with ([`Host::fetch`], [`MeshHandle::answer`]). It
+//! never touches a request, and no request waits for it: without gossip a router serves alone.
 //!
 //! **Invariants.** A router writes only its own keys and deletes none. An idle fleet writes nothing.
 //! Everything that arrives is bounded before it is allocated, and authenticated before it is looked

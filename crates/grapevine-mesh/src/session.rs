@@ -14,6 +14,7 @@ use grapevine_tree::Millis;
 use grapevine_tree::boundary::SCHEME;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
+use tracing::warn;
 
 use crate::carrier::{self, META_KEY, Meta, RING_PREFIX, SEEN_KEY, VITALS_KEY, from_text};
 use crate::codec::{
@@ -96,6 +97,11 @@ impl Session {
         let url = config.admin_url.as_deref();
         let admin_url = url.and_then(|url| carrier::reachable_url(url, advertised.ip()));
         let tells_url = admin_url.is_some();
+        if url.is_some() && !tells_url {
+            warn!(
+                "the admin port is on loopback, gossip is not: peers cannot ask this router for what they miss"
+            );
+        }
         let meta = Meta { wire: WIRE_VERSION, scheme: SCHEME, admin_url };
         first.insert(0, (META_KEY.to_owned(), meta.to_text()));
         let id = ChitchatId::new(config.router_name.as_str(), generation, advertised);

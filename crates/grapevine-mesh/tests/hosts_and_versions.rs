@@ -17,7 +17,7 @@ use grapevine_tree::{ReplicaHistory, SnapshotPage};
 
 mod common;
 
-use common::{TestHost, entry, peer, rejected, ticks, until};
+use common::{Admins, TestHost, entry, peer, rejected, ticks, until};
 
 fn addr(port: u16) -> SocketAddr {
     ([10, 0, 0, 1], port).into()
@@ -62,17 +62,55 @@ fn segment(generation: u64, seq: u64) -> Vec<u8> {
 async fn a_router_of_another_version_is_seen_and_not_read() {
     for meta in ["2 1 http://10.0.0.1:1", "1 9 ", "1 65536 ", "nonsense", ""] {
         let network = ChannelTransport::default();
-        let host = TestHost::new();
+        let admins = Admins::new();
+        let host = TestHost::with(&admins);
         let a = start(&network, "a", 1, host.clone());
         let text = carrier::to_text(&segment(7, 1));
-        let _odd = odd_router(&network, &[("meta", meta.into()), ("load", vitals(7)), ("d/01", text)]).await;
+        let odd = odd_router(&network, &[("meta", meta.into()), ("load", vitals(7)), ("d/01", text)]).await;
         until("it is seen", || peer(&a, "odd").is_some_and(|it| it.live)).await;
         ticks(&a, 10).await;
-        let odd = peer(&a, "odd").unwrap();
-        assert!(!odd.compatible && odd.segments == 0, "{meta:?}");
+        let seen = peer(&a, "odd").unwrap();
+        assert!(!seen.compatible && seen.segments == 0, "{meta:?}");
         assert_eq!(a.status().live_peers(), 0);
         assert!(host.heard().is_empty());
+        assert_eq!(admins.asked.load(Relaxed), 0, "nor asked");
+        // Nor does it mind ours.
+        host.say(0..2_000);
+        ticks(&a, 40).await;
+        assert!(peer(&a, "odd").unwrap().live && a.status().running);
+        let ours =
+            odd.with_chitchat(|it| it.node_states().values().filter(|it| it.num_key_values() >= 3).count());
+        assert!(ours.await >= 2, "it holds its keys and ours");
     }
+}
+
+/// The next version's way to speak: keys and values that this one does not know, beside a router that it
+/// does. What can be read is read, the rest is counted, and all goes on.
+#[tokio::test(start_paused = true)]
+async fn half_a_fleet_of_the_next_version_disturbs_nobody() {
+    let network = ChannelTransport::default();
+    let (host_a, host_b) = (TestHost::new(), TestHost::new());
+    let a = start(&network, "a", 1, host_a.clone());
+    let b = start(&network, "b", 2, host_b.clone());
+    let mut next = segment(7, 1);
+    next[0] = 2;
+    let keys = [
+        ("meta", "2 1 http://10.0.0.1:1 zstd".to_owned()),
+        ("load", carrier::to_text(&[2, 1, 1, 0, 9, 9, 9])),
+        ("d/01", carrier::to_text(&next)),
+        ("v2/tree", "of another kind".to_owned()),
+    ];
+    let odd = odd_router(&network, &keys).await;
+    until("it is seen", || peer(&a, "odd").is_some_and(|it| it.live && !it.compatible)).await;
+    host_a.say(0..100);
+    until("b hears a", || host_b.numbers("a").len() == 100).await;
+    host_b.say(100..200);
+    until("a hears b", || host_a.numbers("b").len() == 100).await;
+    odd.with_chitchat(|it| it.self_node_state().set("d/02", "more")).await;
+    ticks(&a, 20).await;
+    assert!(host_a.numbers("odd").is_empty() && host_b.numbers("odd").is_empty());
+    assert_eq!((a.status().live_peers(), b.status().live_peers()), (1, 1));
+    assert_eq!(a.status().agreement(), 1.0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use grapevine_mesh::{MeshConfig, Refused};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 
 mod common;
 #[path = "common/fleet.rs"]
@@ -236,4 +238,35 @@ async fn only_questions_of_this_fleet_to_this_router_are_answered_once() {
         let refused = a.mesh.answer(junk).await.unwrap_err();
         assert!(matches!(refused, Refused::Foreign | Refused::Malformed), "{refused}");
     }
+}
+
+/// Whatever comes, it is answered with bounded bytes or refused, and good questions are answered after it.
+#[tokio::test(start_paused = true)]
+async fn arbitrary_questions_do_no_harm() {
+    let world = World::new(1);
+    let routers = world.fleet(2).await;
+    all_joined(&routers).await;
+    routers[0].host.say(noise(0..600));
+    until("r2 asks", || routers[1].host.numbers("r1").len() == 600).await;
+    let questions = world.admins.questions();
+    let mut rng = SmallRng::seed_from_u64(7);
+    for _ in 0..3_000 {
+        let mut question = questions[rng.random_range(0..questions.len())].clone();
+        // Behind the fleet's tag: a new salt, and changed, cut or longer bodies.
+        question[10..26].fill_with(|| rng.random());
+        for _ in 0..rng.random_range(0..4) {
+            let at = rng.random_range(26..question.len());
+            question[at] = rng.random();
+        }
+        question.truncate(rng.random_range(20..=question.len()));
+        question.extend((0..rng.random_range(0..9)).map(|_| rng.random::<u8>()));
+        match routers[rng.random_range(0..2)].mesh.answer(&question).await {
+            Ok(answer) => assert!(answer.len() < 600 * 1024),
+            Err(refused) => assert!(refused.status() >= 400),
+        }
+    }
+    let again = routers[1].mesh.answer(&questions[0]).await;
+    assert!(matches!(again, Err(Refused::Replayed | Refused::Misdirected | Refused::Joining)), "{again:?}");
+    routers[0].host.say(noise(1_000..1_600));
+    until("r2 asks again", || routers[1].host.numbers("r1").len() == 1_200).await;
 }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use smallvec::smallvec;
 
 use super::*;
-use crate::codec::encode_segment;
+use crate::codec::{decode_segment, encode_segment};
 use crate::{LoadReport, ReplicaEpoch};
 
 /// A fleet with its log.
@@ -258,5 +258,41 @@ proptest! {
         }
         prop_assert_eq!(hashes(&run()), expected);
         prop_assert_eq!(run(), run());
+    }
+
+    /// Two routers hear different parts of what a third says, in any order and repeatedly, and ask each
+    /// other for the rest: both hand on all that either heard, each once; what neither heard stays open.
+    #[test]
+    fn what_one_lost_is_had_of_another(
+        heard in proptest::collection::vec((1u64..=80, 0usize..2), 1..300),
+        rounds in 1usize..4,
+    ) {
+        let mut desks = [Desk::default(), Desk::default()];
+        let mut handed_on = [Vec::new(), Vec::new()];
+        for desk in &mut desks {
+            // Both are there from the start.
+            desk.hear(news(5, Some(vitals(5, 1)), []), 0);
+        }
+        for &(seq, at) in &heard {
+            handed_on[at].extend(hashes(&desks[at].hear(news(5, None, [seq]), 0)));
+        }
+        let name = RouterId::of_name("a");
+        for _ in 0..rounds {
+            for (me, other) in [(0, 1), (1, 0)] {
+                let head = desks[other].a().head();
+                desks[me].fleet.compare(&seen(5, head), 0);
+                let holes = desks[me].holes();
+                let found = desks[other].log.get(name, 5, &holes, usize::MAX).segments;
+                let seqs: Vec<u64> = found.iter().map(|it| decode_segment(it).unwrap().seq).collect();
+                handed_on[me].extend(hashes(&desks[me].take(5, seqs)));
+            }
+        }
+        let all: std::collections::BTreeSet<u64> = heard.iter().map(|it| it.0).collect();
+        for (desk, mut handed_on) in desks.iter().zip(handed_on) {
+            handed_on.sort_unstable();
+            prop_assert_eq!(handed_on, all.iter().copied().collect::<Vec<_>>());
+            let open = desk.a().head() - all.len() as u64;
+            prop_assert_eq!((desk.a().open(), desk.a().missed()), (open, 0));
+        }
     }
 }

@@ -45,6 +45,33 @@ fn affinity_wins_until_the_queue_outvotes_it() {
 }
 
 #[test]
+fn the_worked_example_of_the_docs() {
+    let matches = vec![held(0, 1_048, 5.0), held(1, 1_048, 1.0)];
+    let mut candidates = fleet(&[5, 2, 0, 3]);
+    for (candidate, queued) in candidates.iter_mut().zip([2_100.0, 0.0, 0.0, 900.0]) {
+        candidate.load.queued_tokens = queued;
+    }
+    let (weights, mut ballot) = (Weights::default(), Ballot::default());
+    let mut rng = SmallRng::seed_from_u64(1);
+    let request = Request { cold_hash: None, ..ask(1_072.0, &matches) };
+    let d = decide(Policy::Affinity, &weights, &request, &candidates, &mut ballot, &mut rng).unwrap();
+    let votes = |f: fn(&Votes) -> f32| ballot.votes.iter().map(f).collect::<Vec<_>>();
+    assert_eq!(votes(|v| v.prefix), [288.0, 288.0, 12_864.0, 12_864.0]);
+    assert_eq!(votes(|v| v.queue), [2_100.0, 0.0, 0.0, 900.0]);
+    assert_eq!(votes(|v| v.inflight), [320.0, 128.0, 0.0, 192.0]);
+    assert_eq!(votes(Votes::total), [2_708.0, 416.0, 12_864.0, 13_956.0]);
+    assert_eq!((d.index, d.reason, d.matched_tokens), (1, Reason::Affinity, 1_048));
+    let (cold, home) = (24.0, 43.2);
+    assert_eq!(weights.home * weights.prefix * cold, home);
+    let alone = vec![matches[0]];
+    let request = Request { cold_hash: None, ..ask(1_072.0, &alone) };
+    let d = decide(Policy::Affinity, &weights, &request, &candidates, &mut ballot, &mut rng).unwrap();
+    assert_eq!(d.index, 0, "waiting is cheaper than prefilling again");
+    // The same head picked a thousand times lately is nobody's own: each pays a fraction for it.
+    assert!((vote::worth(1_000.0, 4) - 1.0 / 247.0).abs() < 1e-6);
+}
+
+#[test]
 fn every_replica_is_judged_at_its_own_depth() {
     let matches = vec![held(0, 1_000, 1.0), held(1, 950, 1.0)];
     let mut candidates = fleet(&[0, 0, 0]);
