@@ -403,7 +403,8 @@ impl<'a> World<'a> {
     async fn hush(&mut self) {
         let began = self.clock.now();
         self.run(began + checks::SETTLED).await;
-        let keys = checks::recent_keys(self.trace, self.setup.lasts);
+        let caches = self.setup.engine.cache_tokens * self.setup.replicas as u64;
+        let keys = checks::recent_keys(self.trace, self.setup.lasts, caches);
         self.checks.after_quiet(&self.nodes, &keys, began + checks::SETTLED, &mut self.outcome);
         if self.setup.quiet >= checks::SILENT + IDLE {
             self.run(began + self.setup.quiet - IDLE).await;
