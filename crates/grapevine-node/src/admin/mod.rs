@@ -1,6 +1,7 @@
 //! The admin listener: probes, metrics, status, and what peers ask. Never on the public port.
 
 mod exchange;
+mod fleet;
 pub mod status;
 pub mod survey;
 

@@ -59,6 +59,7 @@ fn every_setting_sets_one_field_of_its_own() {
         ("GRAPEVINE_GOSSIP_ADVERTISE", "10.0.0.1:4"),
         ("GRAPEVINE_GOSSIP_SEEDS", "b:1,10.0.0.2:7946"),
         ("GRAPEVINE_GOSSIP_INTERVAL", "50ms"),
+        ("GRAPEVINE_JOIN_TIMEOUT", "7s"),
         ("GRAPEVINE_ROUTER_ID", "r1"),
         ("GRAPEVINE_CLUSTER_ID", "blue"),
         ("GRAPEVINE_CLUSTER_SECRET", KEY),
