@@ -9,6 +9,7 @@ mod pairs;
 mod vllm;
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 
 use grapevine_tree::{Extractor, KeySeed, PrefixKey, boundary};
 
@@ -33,7 +34,9 @@ struct Row {
 #[test]
 fn what_the_key_predicts_as_shared_is_what_vllm_finds_in_its_cache() {
     let Some(vllm) = Vllm::from_env() else {
-        eprintln!("SKIPPED: GRAPEVINE_TEST_VLLM is not set (tests/engines/README.md)");
+        // Not by `eprintln`, which a passing test's runner keeps to itself.
+        writeln!(std::io::stderr(), "SKIPPED: GRAPEVINE_TEST_VLLM is not set, see tests/engines/README.md")
+            .unwrap();
         return;
     };
     let rows: Vec<_> = pairs().iter().map(|pair| measure(&vllm, pair)).collect();

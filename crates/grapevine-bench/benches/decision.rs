@@ -45,6 +45,7 @@ fn votes(c: &mut Criterion<CpuTime>) {
                 matches: &matches,
                 cold_hash: Some(7),
                 turn: 0,
+                informed: true,
             };
             let (mut ballot, mut rng) = (Ballot::default(), SmallRng::seed_from_u64(1));
             let weights = Weights::default();
@@ -106,6 +107,7 @@ impl Router {
             matches: &self.matches,
             cold_hash: prompt.key.hashes.get(grapevine_tree::boundary::count(deepest)).copied(),
             turn: 0,
+            informed: true,
         };
         let (ballot, rng) = (&mut self.ballot, &mut self.rng);
         let decision = decide(Policy::Affinity, &self.weights, &request, &self.candidates, ballot, rng);

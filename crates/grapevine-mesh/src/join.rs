@@ -30,6 +30,10 @@ const RETRY_MS: Millis = 2_000;
 /// milliseconds: one of a million boundaries is 20 MB and a second of two cores.
 const REST_MS: Millis = 60_000;
 
+/// Doublings of what was said that make a difference between two teachers: a factor of eight, so that
+/// those of about one age share the joiners.
+const AGE_DOUBLINGS: u32 = 3;
+
 /// A peer that a snapshot could come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Teacher {
@@ -146,8 +150,9 @@ impl Joiner {
         }
     }
 
-    /// The one that knows most of what was lost; then who lost least and has been there longest, by halves, so that not everyone
-    /// asks the same; before one that failed. When all failed or are joining, all over again.
+    /// The one that knows most of what was lost, has been there longest, roughly, and lost least itself:
+    /// who has just started has lost nothing and knows nothing. Before one that failed; when all failed or
+    /// are joining, all over again.
     fn choose(&mut self, teachers: &[Teacher], rng: &mut SmallRng) -> Option<RouterId> {
         let tried = |it: &Teacher| self.failed.contains(&it.id) || self.joining.contains(&it.id);
         let mut fresh: Vec<Teacher> = teachers.iter().filter(|it| !tried(it)).copied().collect();
@@ -159,7 +164,8 @@ impl Joiner {
             }
             fresh = teachers.to_vec();
         }
-        let rank = |it: &Teacher| (Reverse(it.knows), it.lost, Reverse(it.said.checked_ilog2()));
+        let age = |it: &Teacher| it.said.checked_ilog2().unwrap_or(0) / AGE_DOUBLINGS;
+        let rank = |it: &Teacher| (Reverse(it.knows), Reverse(age(it)), it.lost);
         let best = fresh.iter().map(rank).min()?;
         fresh.retain(|it| rank(it) == best);
         let last = fresh.len().checked_sub(1)?;
@@ -230,10 +236,10 @@ mod tests {
     fn every_candidate_has_its_turn_the_best_first() {
         let mut desk = Desk::new(WAIT, true);
         let warm = Teacher { said: 900, ..teacher(2) };
-        let lossy = Teacher { said: 9_000, lost: 1, ..teacher(3) };
+        let lossy = Teacher { said: 800, lost: 1, ..teacher(3) };
         let knowing = Teacher { lost: 7, knows: 1, ..teacher(4) };
         let teachers = [teacher(1), warm, lossy, knowing];
-        for (at, expected) in [4, 2, 1, 3, 4].into_iter().enumerate() {
+        for (at, expected) in [4, 2, 3, 1, 4].into_iter().enumerate() {
             let now = at as Millis * 100;
             assert_eq!(desk.next(&teachers, now), Some(expected));
             desk.tried(expected, Tried::Failed, now);

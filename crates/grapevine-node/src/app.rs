@@ -22,7 +22,7 @@ use http::{HeaderMap, HeaderValue, header};
 use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::actors::replica::{Intervals, ProbeConfig};
 use crate::actors::{replica, tree};
@@ -48,6 +48,9 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Time between two looks whether sessions are over that no connection tells of.
 const QUIET_CHECK: Duration = Duration::from_millis(50);
+
+/// Time between two looks whether peers are heard.
+const PEER_CHECK: Duration = Duration::from_millis(500);
 
 /// Longest wait for the farewell to spread.
 const LEAVE_LIMIT: Duration = Duration::from_secs(3);
@@ -167,12 +170,14 @@ impl App {
         let (tree, tree_task) = tree::spawn(config.tree.clone(), clock);
         let probes = probe_config(&config, &client);
         let (replica_handle, replica_task) = replica::spawn(replicas, probes, tree.clone(), clock, seed);
+        let informed = Arc::new(AtomicBool::new(true));
         let wiring = Wiring {
             replicas: replica_handle.clone(),
             tree: tree.clone(),
             client,
             metrics,
             clock,
+            informed: Arc::clone(&informed),
             gate,
             stop: stop.clone(),
             draining: Arc::clone(&draining),
@@ -183,6 +188,8 @@ impl App {
         let host = Arc::new(NodeHost::new(tree.clone(), replica_handle.clone(), Fetcher::new()?));
         let admin_url = format!("http://{}", admin.addr());
         let mesh = grapevine_mesh::spawn(mesh_config(&config, admin_url), Arc::clone(&host)).await?;
+
+        watchers.spawn(watch_peers(mesh.clone(), informed));
 
         let observatory = Arc::new(Observatory {
             router_id: config.router_id.clone(),
@@ -320,6 +327,18 @@ async fn drain(front: &mut JoinHandle<()>, places: &Admission, limit: Duration, 
     tracing::warn!("the drain's time is over; ending what still runs");
     stop.stop();
     let _ = timeout(LAST_WORDS, quiet).await;
+}
+
+/// Keeps `informed` true while every router that was met and is not going away is heard. One that has met
+/// nobody takes itself for the whole fleet.
+async fn watch_peers(mesh: MeshHandle, informed: Arc<AtomicBool>) {
+    let mut looks = interval(PEER_CHECK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        let heard = mesh.status().peers.iter().all(|peer| peer.live || peer.draining);
+        informed.store(heard, Relaxed);
+    }
 }
 
 async fn bind(addr: SocketAddr) -> Result<Server, BuildError> {

@@ -5,8 +5,8 @@
 //! a scale of four steps a doubling, and fade as newer ones come. The estimate is the depth that parts
 //! the two best: it gives the fewest looks that it cannot explain.
 //!
-//! It errs upwards, because to believe in too large a cache costs little and in too small a one much
-//! (docs/routing.md): the assumed size counts as [`PRIOR_LOOKS`] held looks at that depth, and of depths
+//! It errs upwards, because to believe in too small a cache costs hits on all traffic, in too large a
+//! one only where caches are tight (docs/routing.md): the assumed size counts as [`PRIOR_LOOKS`] held looks at that depth, and of depths
 //! about as good as each other the deepest is taken. Nobody looks deeper than is believed, so belief
 //! goes on to [`REACH`] times what was found, and further when things are found that were not believed.
 

@@ -12,9 +12,9 @@
 //! - it was last used [`SETTLED_MS`] ago or more, so that prompts of one burst do not accuse the first;
 //! - all of its tail was gone, and the tail was worth caching ([`DEEP_TOKENS`]).
 //!
-//! [`ROW`] such failures with no success between them within [`ROW_MS`] are a lost cache. A verdict is
-//! cheap when wrong (one replica's credit, relearnt within minutes), but each one doubles the row that
-//! the next needs, for [`FORGIVE_MS`].
+//! [`ROW`] such failures within [`ROW_MS`] are a lost cache, unless a prefix from before the first of them
+//! was found between them. A verdict is cheap when wrong (one replica's credit, relearnt within minutes),
+//! but each one doubles the row that the next needs, for [`FORGIVE_MS`].
 
 use grapevine_tree::{LastUse, Millis};
 
@@ -25,6 +25,10 @@ const ROW: usize = 3;
 
 /// Failures further apart are no row.
 const ROW_MS: Millis = 30_000;
+
+/// A success acquits if its prefix was last used this long before the row began, or longer: one that was
+/// used since then was prefilled anew, whatever happened. An answer's time and some.
+const HEALED_MS: Millis = 10_000;
 
 /// A prefix used more recently may not have been prefilled yet. Nothing is lost by waiting: a prefix
 /// used so often is back in the cache after its first failure.
@@ -124,7 +128,9 @@ impl Feedback {
         }
         if look != Look::Lost {
             self.proven = true;
-            self.acquit();
+            if last_use.unused_ms >= now.saturating_sub(self.row_began) + HEALED_MS {
+                self.acquit();
+            }
         }
         self.note_depth(&last_use, look);
         None

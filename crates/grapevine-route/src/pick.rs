@@ -50,6 +50,8 @@ pub struct Request<'a> {
     pub cold_hash: Option<u64>,
     /// A number that grows by one for each request, for round robin.
     pub turn: u64,
+    /// This router hears its peers, or has none: what it knows of replicas is what the fleet knows.
+    pub informed: bool,
 }
 
 /// Every candidate's votes in the last decision, in the order of the candidates. Reuse it: no
@@ -150,6 +152,7 @@ fn survey(request: &Request<'_>, candidates: &[Candidate], ballot: &Ballot) -> F
         cold_tokens: (request.prompt_tokens - deepest).max(0.0),
         worth: vote::worth(best.map_or(0.0, |m| m.count), candidates.len()),
         home: request.cold_hash.and_then(|hash| home_of(hash, candidates)),
+        informed: request.informed,
     }
 }
 

@@ -18,8 +18,9 @@ pub struct Weights {
     /// Discount for the cold prompt's home, as a share of the price of its cold part.
     pub home: f32,
     /// Surcharge for a replica that took more than its share of cold tokens lately, as a share of the
-    /// price of the cold part per 100 % of excess over the mean. No more than `home`: then routers
-    /// that hear nothing of each other, and see different excesses, still agree on homes.
+    /// price of the cold part per 100 % of excess over the mean, and steeper beyond
+    /// [`CALM_EXCESS`] where the router is informed. No more than `home`: then routers that hear
+    /// nothing of each other, and see different excesses, still agree on homes.
     pub spread: f32,
     /// The guard's absolute gap: requests in flight above the mean.
     pub guard_abs: f32,
@@ -79,6 +80,8 @@ pub struct FleetView {
     pub worth: f32,
     /// The candidate that is the cold part's home.
     pub home: Option<usize>,
+    /// See [`Request::informed`].
+    pub informed: bool,
 }
 
 /// Uncached tokens: what this candidate would have to prefill, beyond what it holds.
@@ -132,6 +135,16 @@ pub fn spread(w: &Weights, fleet: &FleetView, c: &Candidate) -> f32 {
     if base <= 0.0 {
         return 0.0;
     }
-    let excess = (c.load.intake_tokens / c.weight - fleet.mean_intake) / base;
-    w.spread * w.prefix * fleet.cold_tokens * excess.clamp(-1.0, 1.0)
+    let excess = ((c.load.intake_tokens / c.weight - fleet.mean_intake) / base).clamp(-1.0, 1.0);
+    // Who sees a part of the traffic alone sees excesses that are none.
+    let steep = if fleet.informed { STEEP } else { 0.0 };
+    let beyond = (excess.abs() - CALM_EXCESS).max(0.0).copysign(excess);
+    w.spread * w.prefix * fleet.cold_tokens * (excess + steep * beyond)
 }
+
+/// Excess up to this share of the mean is what chance makes of equal shares: there homes decide.
+pub const CALM_EXCESS: f32 = 0.15;
+
+/// Beyond it fairness outvotes homes within a few hundredths: few conversations, each much work, else
+/// keep what chance gave them, and in an idle fleet no other vote would move one.
+pub const STEEP: f32 = 15.0;

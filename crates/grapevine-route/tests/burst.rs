@@ -38,6 +38,7 @@ impl Router {
             matches: &matches,
             cold_hash: cold.map(|(_, hash)| *hash).or(key.hashes.last().copied()),
             turn: 0,
+            informed: true,
         };
         let (weights, mut ballot) = (Weights::default(), Ballot::default());
         let picked = decide(Policy::Affinity, &weights, &request, &candidates, &mut ballot, &mut self.rng)

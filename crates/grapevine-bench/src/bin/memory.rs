@@ -103,14 +103,17 @@ fn row(name: &str, tree: &PrefixTree, counted: usize) {
     );
 }
 
-/// Heap bytes for each prompt, what an empty tree has set aside included.
+/// Heap bytes of an empty one, and for each prompt beyond that.
 fn by_subject() {
-    println!("\n| heap bytes a prompt | 1 KiB | 16 KiB | 128 KiB |\n|---|---|---|---|");
+    println!("\n| heap bytes | empty | a prompt of 1 KiB | 16 KiB | 128 KiB |\n|---|---|---|---|---|");
     for (name, make) in SUBJECTS {
-        print!("| {name} ");
-        for (bytes, prompts) in [(1 << 10, 50_000), (16 << 10, 20_000), (128 << 10, 2_000)] {
-            let before = heap();
+        let before = heap();
+        let empty = make();
+        print!("| {name} | {} ", heap() - before);
+        drop(empty);
+        for (bytes, prompts) in [(1 << 10, 50_000), (16 << 10, 10_000), (128 << 10, 1_000)] {
             let mut subject = make();
+            let before = heap();
             for n in 0..prompts {
                 subject.insert(&Prompt::sharing(n, bytes), (mix(n) % u64::from(REPLICAS)) as u32);
             }

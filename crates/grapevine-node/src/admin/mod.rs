@@ -2,6 +2,7 @@
 
 pub mod access;
 mod exchange;
+mod fleet;
 pub mod status;
 pub mod survey;
 

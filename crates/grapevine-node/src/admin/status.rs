@@ -45,7 +45,7 @@ pub struct RouterStatus {
     pub version: String,
     /// Seconds since its start.
     pub uptime_seconds: f64,
-    /// `serving` or `draining`.
+    /// `joining`, `serving` or `draining`.
     pub phase: String,
     /// How it chooses.
     pub policy: String,
@@ -74,8 +74,12 @@ pub struct PeerStatus {
     pub compatible: bool,
     /// Prefixes received of it.
     pub entries: u64,
-    /// Segments lost on the way.
+    /// Segments received of it.
+    pub segments: u64,
+    /// Segments that nobody had any more when they were missed here.
     pub missed: u64,
+    /// Segments that were skipped and may still come.
+    pub open: u64,
     /// Extra delay of its latest segments, ms.
     pub lag_ms: u64,
     /// Time since it was last heard of, ms.
@@ -173,7 +177,7 @@ pub struct TreeStatus {
 }
 
 /// Gossip since the start.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct GossipStatus {
     /// It is up; without it this router serves alone.
     pub running: bool,
@@ -187,6 +191,40 @@ pub struct GossipStatus {
     pub entries_received: u64,
     /// Prefixes dropped because too many waited.
     pub entries_dropped: u64,
+    /// Times a prefix waited for a later tick.
+    pub entries_deferred: u64,
+    /// Segments that peers were pointed to, because they were too big or gossip was behind.
+    pub segments_pointed: u64,
+    /// Bytes of deltas and load published.
+    pub delta_bytes: u64,
+    /// Gossip is behind.
+    pub strained: bool,
+    /// Pairs of a live peer and an origin that are level, and all of them; share of them.
+    pub level_pairs: usize,
+    /// See `level_pairs`.
+    pub pairs: usize,
+    /// See `level_pairs`; 1 when there are none.
+    pub agreement: f64,
+    /// Questions to peers for missing segments, by result.
+    pub pulls: BTreeMap<String, u64>,
+    /// Segments that came this way.
+    pub pulled_segments: u64,
+    /// Snapshots of peers asked for, by result.
+    pub snapshots: BTreeMap<String, u64>,
+    /// A snapshot is wanted: the first, or because too much was lost.
+    pub wants_snapshot: bool,
+    /// Times that gossip ended and was started again.
+    pub resets: u64,
+    /// Peers' questions answered.
+    pub answers: u64,
+    /// Bytes of the answers.
+    pub answered_bytes: u64,
+    /// Datagrams, values and questions that were not taken, by reason.
+    pub rejected: BTreeMap<String, u64>,
+    /// Largest datagram so far.
+    pub largest_datagram_bytes: u64,
+    /// Largest message so far, before it is compressed and cut.
+    pub largest_message_bytes: u64,
     /// Bytes sent.
     pub bytes_sent: u64,
     /// Bytes received.

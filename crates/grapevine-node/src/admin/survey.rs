@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use grapevine_mesh::{MeshHandle, MeshStatus};
+use grapevine_mesh::MeshHandle;
 use grapevine_route::Policy;
 
+use super::fleet::{gossip, peers};
 use super::status::{
-    EngineStatus, GossipStatus, MailboxStatus, PeerStatus, ReplicaStatus, RouterStatus, Status, TokenStatus,
-    TreeStatus,
+    EngineStatus, MailboxStatus, ReplicaStatus, RouterStatus, Status, TokenStatus, TreeStatus,
 };
 use crate::actors::mailbox::MailboxView;
 use crate::actors::replica::ReplicaHandle;
@@ -87,11 +87,19 @@ impl Observatory {
             id: self.router_id.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.clock.uptime().as_secs_f64(),
-            phase: if self.draining.load(Relaxed) { "draining" } else { "serving" }.to_owned(),
+            phase: self.phase().to_owned(),
             policy: policy_name(self.policy).to_owned(),
             listen: self.listen,
             admin_listen: self.admin_listen,
             gossip_listen: self.mesh.local_addr(),
+        }
+    }
+
+    fn phase(&self) -> &'static str {
+        match (self.draining.load(Relaxed), self.mesh.is_joined()) {
+            (true, _) => "draining",
+            (false, false) => "joining",
+            (false, true) => "serving",
         }
     }
 
@@ -165,37 +173,6 @@ impl Observatory {
             busy_seconds: view.busy_micros as f64 / 1e6,
             idle_ms: self.clock.now().saturating_sub(view.last_progress),
         }
-    }
-}
-
-fn peers(mesh: &MeshStatus) -> Vec<PeerStatus> {
-    let peer = |peer: &grapevine_mesh::PeerStatus| PeerStatus {
-        name: peer.name.to_string(),
-        gossip_addr: peer.gossip_addr,
-        admin_url: peer.admin_url.as_deref().map(str::to_owned),
-        live: peer.live,
-        draining: peer.draining,
-        compatible: peer.compatible,
-        entries: peer.entries,
-        missed: peer.missed,
-        lag_ms: peer.lag_ms,
-        heard_ms_ago: peer.heard_ms_ago,
-    };
-    mesh.peers.iter().map(peer).collect()
-}
-
-fn gossip(mesh: &MeshStatus) -> GossipStatus {
-    GossipStatus {
-        running: mesh.running,
-        sealed: mesh.sealed,
-        live_peers: mesh.live_peers(),
-        entries_published: mesh.totals.published.entries,
-        entries_received: mesh.totals.entries_received,
-        entries_dropped: mesh.totals.published.dropped,
-        bytes_sent: mesh.totals.traffic.bytes_sent,
-        bytes_received: mesh.totals.traffic.bytes_received,
-        datagrams_sent: mesh.totals.traffic.datagrams_sent,
-        datagrams_received: mesh.totals.traffic.datagrams_received,
     }
 }
 

@@ -93,7 +93,8 @@ mod tests {
         const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
         assert_eq!(fetch(ANSWER, 5).await, Ok(b"hello".to_vec()));
         assert_eq!(fetch(ANSWER, 4).await, Err(FetchError::TooLong));
-        const ENDLESS: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n5\r\nhello\r\n";
+        const ENDLESS: &[u8] =
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n5\r\nhello\r\n";
         assert_eq!(fetch(ENDLESS, 9).await, Err(FetchError::TooLong));
     }
 

@@ -1,6 +1,7 @@
 //! What is read from snapshots when somebody asks for metrics: gauges and totals that already live
 //! elsewhere, so that a request need not count them twice.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::admin::status::{EngineStatus, ReplicaStatus, Status};
+use crate::admin::status::{EngineStatus, GossipStatus, PeerStatus, ReplicaStatus, Status};
 use crate::admin::survey::Observatory;
 
 /// Reads an [`Observatory`].
@@ -130,15 +131,44 @@ fn gossip(status: &Status, out: &mut Out<'_>) -> fmt::Result {
     out.counter("gossip_entries_published", "Prefixes published", gossip.entries_published)?;
     out.counter("gossip_entries_received", "Prefixes received", gossip.entries_received)?;
     out.counter("gossip_entries_dropped", "Prefixes not published", gossip.entries_dropped)?;
+    out.counter("gossip_entries_deferred", "Prefixes that waited a tick", gossip.entries_deferred)?;
+    out.counter("gossip_pointed_segments", "Segments for peers to ask for", gossip.segments_pointed)?;
+    out.counter("gossip_delta_bytes", "Deltas and load published", gossip.delta_bytes)?;
     out.counter("gossip_sent_bytes", "Sent", gossip.bytes_sent)?;
     out.counter("gossip_received_bytes", "Received", gossip.bytes_received)?;
     out.counter("gossip_sent_datagrams", "Sent", gossip.datagrams_sent)?;
     out.counter("gossip_received_datagrams", "Received", gossip.datagrams_received)?;
-    let peers = || status.peers.iter().map(|peer| (peer.name.as_str(), peer));
+    out.gauge("gossip_largest_datagram_bytes", "So far", gossip.largest_datagram_bytes as i64)?;
+    out.gauge("gossip_largest_message_bytes", "So far, uncompressed", gossip.largest_message_bytes as i64)?;
+    out.counter("gossip_resets", "Times gossip was started again", gossip.resets)?;
+    out.counters("gossip_rejected", "Not taken", "reason", counts(&gossip.rejected))?;
+    peers(&status.peers, out)?;
+    mending(gossip, out)
+}
+
+fn peers(peers: &[PeerStatus], out: &mut Out<'_>) -> fmt::Result {
+    let peers = || peers.iter().map(|peer| (peer.name.as_str(), peer));
     let lag = peers().map(|(name, peer)| (name, peer.lag_ms as f64 / 1e3));
     out.gauges("gossip_lag_seconds", "Delay of a peer's latest segments", "peer", lag)?;
+    let open = peers().map(|(name, peer)| (name, peer.open as i64));
+    out.gauges("gossip_open_segments", "Skipped, and may still come", "peer", open)?;
     let missed = peers().map(|(name, peer)| (name, peer.missed));
-    out.counters("gossip_missed_segments", "Lost on the way", "peer", missed)
+    out.counters("gossip_missed_segments", "Lost for good", "peer", missed)
+}
+
+/// What gossip did not bring, and what was done about it.
+fn mending(gossip: &GossipStatus, out: &mut Out<'_>) -> fmt::Result {
+    out.gauge("gossip_agreement", "Share of peers level with each origin", gossip.agreement)?;
+    out.gauge("gossip_strained", "1 while gossip is behind", i64::from(gossip.strained))?;
+    out.counters("gossip_pulls", "Questions for missing segments", "result", counts(&gossip.pulls))?;
+    out.counter("gossip_pulled_segments", "Segments that came this way", gossip.pulled_segments)?;
+    out.counters("gossip_snapshots", "Snapshots asked for", "result", counts(&gossip.snapshots))?;
+    out.counter("gossip_answers", "Peers' questions answered", gossip.answers)?;
+    out.counter("gossip_answered_bytes", "Bytes of the answers", gossip.answered_bytes)
+}
+
+fn counts(by_name: &BTreeMap<String, u64>) -> impl Iterator<Item = (&str, u64)> {
+    by_name.iter().map(|(name, count)| (name.as_str(), *count))
 }
 
 /// Writes one metric a call.

@@ -101,6 +101,8 @@ pub struct Wiring {
     pub metrics: Arc<Metrics>,
     /// Time.
     pub clock: Clock,
+    /// Whether this router hears its peers, or has none.
+    pub informed: Arc<AtomicBool>,
     /// Knows clients' keys; without it none is needed.
     pub gate: Option<Gate>,
     /// Ends what still runs.
@@ -160,6 +162,7 @@ impl Proxy {
                 bytes_per_token: config.bytes_per_token,
                 max_inflight: config.max_inflight_per_replica,
                 slow_start_ms: config.slow_start.as_millis() as Millis,
+                informed: wiring.informed,
                 seed: wiring.seed,
             },
             recent: Recent::default(),

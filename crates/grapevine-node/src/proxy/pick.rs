@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use grapevine_route::{Ballot, Candidate, Decision, LoadGuard, Policy, Request, Weights, decide};
 use grapevine_tree::{Matches, Millis, PrefixKey, ReplicaId, boundary};
@@ -24,6 +25,8 @@ pub(super) struct Picker {
     pub(super) max_inflight: usize,
     /// Time in which a replica that came up grows to its full share.
     pub(super) slow_start_ms: Millis,
+    /// Whether this router hears its peers, or has none.
+    pub(super) informed: Arc<AtomicBool>,
     pub(super) seed: u64,
 }
 
@@ -130,6 +133,7 @@ impl Picker {
             // Without the tree's answer nothing is known to be cold: by load alone.
             cold_hash: question.matches.and(question.key).and_then(|key| cold_hash(key, matches)),
             turn: question.turn,
+            informed: self.informed.load(Relaxed),
         };
         let mut rng = SmallRng::seed_from_u64(self.seed ^ question.turn);
         let Scratch { candidates, ballot, .. } = scratch;
@@ -176,6 +180,7 @@ mod tests {
             bytes_per_token: 4.0,
             max_inflight: 0,
             slow_start_ms: 0,
+            informed: Arc::new(AtomicBool::new(true)),
             seed: 7,
         }
     }

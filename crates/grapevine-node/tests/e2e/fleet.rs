@@ -51,6 +51,47 @@ async fn a90_a_router_that_never_saw_a_prefix_sends_it_where_its_peer_did() {
 }
 
 #[tokio::test]
+async fn a_router_that_joins_is_ready_when_it_knows_what_its_peer_knows() {
+    let engine = RawEngine::json("200 OK", "{}").await;
+    let other = RawEngine::json("200 OK", "{}").await;
+    let fleet_config = |name: &str| {
+        let mut config = named_config(name, &[engine.addr, other.addr]);
+        config.debug_headers = true;
+        config.gossip_interval = Duration::from_millis(50);
+        config.cluster_secret = Some(grapevine_node::config::Secret::new("a secret of enough bytes".into()));
+        config.join_timeout = Duration::from_secs(60);
+        config
+    };
+    let a = TestRouter::start(fleet_config("router-a")).await;
+    assert_eq!(a.admin_get("/readyz").await.0, 200, "who looks for nobody does not wait");
+    let prompts: Vec<_> = (0..20).map(|i| format!("{i} lorem ipsum dolor ").repeat(100)).collect();
+    let mut chosen = Vec::new();
+    for prompt in &prompts {
+        chosen.push(ask(&a, prompt).await.0);
+    }
+    until("a's tree holds them", || a.status().tree.boundaries > 0).await;
+
+    let mut second = fleet_config("router-b");
+    second.gossip_seeds = vec![a.gossip.to_string()];
+    let b = TestRouter::start(second).await;
+    until("b has joined", || b.status().router.phase == "serving").await;
+    assert_eq!(b.admin_get("/readyz").await.0, 200);
+    for (prompt, replica) in prompts.iter().zip(&chosen) {
+        let (same, matched) = ask(&b, prompt).await;
+        assert_eq!(&same, replica);
+        assert_ne!(matched, "0");
+    }
+    until("it says how", || b.status().gossip.snapshots["restored"] == 1).await;
+    assert!(a.status().gossip.answers >= 2, "a head and at least one page");
+    let metrics = b.admin_get("/metrics").await.1;
+    assert!(metrics.contains("grapevine_gossip_snapshots_total{result=\"restored\"} 1"), "{metrics}");
+    assert!(metrics.contains("grapevine_gossip_agreement 1"), "{metrics}");
+    let question = http().post(format!("http://{}/internal/v1/mesh", a.admin)).body("anything");
+    assert_eq!(question.send().await.unwrap().status(), 403);
+    until("it is counted", || a.status().gossip.rejected["question_foreign"] == 1).await;
+}
+
+#[tokio::test]
 async fn load_of_a_peer_is_seen_and_goes_again() {
     let engine = RawEngine::start(|mut conn| async move {
         conn.request().await;

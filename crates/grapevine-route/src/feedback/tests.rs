@@ -47,6 +47,13 @@ fn a_success_between_them_says_that_it_is_there() {
 }
 
 #[test]
+fn a_success_with_what_came_back_since_says_nothing() {
+    let mut feedback = proven(100_000);
+    let (miss, again) = (answer(50_000, 20_000, 0), answer(1_000, 2_000, HIT));
+    assert_eq!(verdicts(&mut feedback, 0, &[miss, again, miss, again, again, miss]), [5]);
+}
+
+#[test]
 fn failures_far_apart_are_no_row() {
     let mut feedback = proven(100_000);
     for n in 0..10 {

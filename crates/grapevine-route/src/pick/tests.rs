@@ -22,7 +22,14 @@ fn held(index: u32, tokens: u32, count: f32) -> Match {
 }
 
 fn ask(tokens: f32, matches: &Matches) -> Request<'_> {
-    Request { prompt_tokens: tokens, bytes_per_token: 4.0, matches, cold_hash: Some(99), turn: 0 }
+    Request {
+        prompt_tokens: tokens,
+        bytes_per_token: 4.0,
+        matches,
+        cold_hash: Some(99),
+        turn: 0,
+        informed: true,
+    }
 }
 
 fn choose(request: &Request<'_>, candidates: &[Candidate], seed: u64) -> Decision {

@@ -25,8 +25,12 @@ pub(super) const SILENT: Micros = 20 * SECOND;
 /// Prefixes that are compared after quiet.
 const COMPARED: usize = 400;
 
-/// How far back they go: well within what an engine's cache holds, where beliefs must not differ.
+/// How far back they go, at most: restarts and partitions of a run are to be among it.
 const RECENT: Micros = 30 * SECOND;
+
+/// And at most the time in which this share of a replica's cache is filled anew: what is about to be
+/// evicted may be believed by one router and not by another.
+const FRESH_SHARE: f64 = 0.25;
 
 /// Changes that wait in a tree for gossip, at most (the tree's own bound).
 const MAX_DIRTY: usize = 65_536;
@@ -70,12 +74,14 @@ fn value_bytes(status: &MeshStatus) -> u64 {
 }
 
 /// The last prompt of every chat that was asked something lately, and when: what its next turn will
-/// share.
-pub(super) fn recent_keys(trace: &Trace, lasted: Micros) -> Vec<(Micros, PrefixKey)> {
+/// share. All `caches` together hold so many tokens.
+pub(super) fn recent_keys(trace: &Trace, lasted: Micros, caches: u64) -> Vec<(Micros, PrefixKey)> {
+    let fresh = FRESH_SHARE * caches as f64 / trace.working_set_tokens().max(1) as f64 * lasted as f64;
+    let recent = RECENT.min(fresh as Micros);
     let mut last: BTreeMap<u32, (Micros, &Call)> = BTreeMap::new();
     for call in &trace.calls {
         if let Start::At(at) = call.start
-            && at + RECENT > lasted
+            && at + recent > lasted
             && !call.key.hashes.is_empty()
         {
             last.insert(workload::chat_of(call), (at, call));

@@ -27,7 +27,7 @@ pub struct Outcome {
     pub failed: u64,
     /// Requests that died with a router or a replica.
     pub broken: u64,
-    /// Prompt tokens of requests that were prefilled.
+    /// Prompt tokens of requests that were prefilled after the first third of the run.
     pub input_tokens: u64,
     /// Those of them that were cached.
     pub cached_tokens: u64,

@@ -103,6 +103,7 @@ impl Router {
             matches: &self.matches,
             cold_hash: cold_hash(key, &self.matches),
             turn: self.turn,
+            informed: true,
         };
         let (candidates, ballot) = (&self.candidates, &mut self.ballot);
         let chosen = decide(Policy::Affinity, &self.weights, &request, candidates, ballot, &mut self.dice)?;

@@ -45,6 +45,10 @@ const TRIES: usize = 3;
 /// After a cut is mended, until new prefixes are followed again: meshes must find each other first.
 const CALM: Micros = 8 * SECOND;
 
+/// Hits count after this part of the run: a fleet starts with empty caches and no idea, which is worth
+/// a look of its own.
+const WARM_UP: Micros = 3;
+
 /// One of so many new prefixes is followed.
 const FOLLOWED: usize = 8;
 
@@ -283,8 +287,10 @@ impl<'a> World<'a> {
         let life = server.life;
         let Some(prefill) = server.start(&self.setup.engine, self.trace, at) else { return };
         let call = prefill.call;
-        self.outcome.input_tokens += u64::from(self.trace.calls[call].input_tokens);
-        self.outcome.cached_tokens += u64::from(prefill.cached_tokens);
+        if at >= self.setup.lasts / WARM_UP {
+            self.outcome.input_tokens += u64::from(self.trace.calls[call].input_tokens);
+            self.outcome.cached_tokens += u64::from(prefill.cached_tokens);
+        }
         self.agenda.add(prefill.first_token_at, Event::FirstToken { replica, life, call });
     }
 
@@ -403,7 +409,8 @@ impl<'a> World<'a> {
     async fn hush(&mut self) {
         let began = self.clock.now();
         self.run(began + checks::SETTLED).await;
-        let keys = checks::recent_keys(self.trace, self.setup.lasts);
+        let caches = self.setup.engine.cache_tokens * self.setup.replicas as u64;
+        let keys = checks::recent_keys(self.trace, self.setup.lasts, caches);
         self.checks.after_quiet(&self.nodes, &keys, began + checks::SETTLED, &mut self.outcome);
         if self.setup.quiet >= checks::SILENT + IDLE {
             self.run(began + self.setup.quiet - IDLE).await;

@@ -16,7 +16,7 @@ const TICK_BUDGET: usize = 12 * 1_024;
 
 /// Bytes of an entry on the wire beside its marks, and of each mark.
 const ENTRY_BYTES: u64 = 8;
-const MARK_BYTES: u64 = 9;
+const MARK_BYTES: u64 = 8;
 
 /// A router's own load on one replica, as it tells its peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

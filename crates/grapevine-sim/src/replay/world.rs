@@ -283,6 +283,8 @@ impl<'a> World<'a> {
             loads: &self.loads,
             matches: &self.matches,
             engines: &self.views,
+            // Lost for good, gossip is as if the others were not there: known from the seeds.
+            informed: self.routers.len() == 1 || self.setup.loss < 1.0,
         };
         let seed = self.setup.seed ^ turn ^ ((router as u64) << 48);
         self.rule.pick(&question, &mut SmallRng::seed_from_u64(seed))

@@ -161,6 +161,8 @@ pub struct Question<'a> {
     pub matches: &'a Matches,
     /// What each engine would say.
     pub engines: &'a [EngineView],
+    /// This router hears its peers, or has none.
+    pub informed: bool,
 }
 
 impl Question<'_> {
@@ -258,6 +260,7 @@ impl Own {
             matches: question.matches,
             cold_hash: cold_hash(question),
             turn: question.turn,
+            informed: question.informed,
         };
         let decision = decide(self.policy, &self.weights, &request, &self.candidates, &mut self.ballot, rng);
         decision.expect("a replay has at least one replica")
