@@ -28,10 +28,16 @@ pub(crate) struct Process {
 impl Process {
     /// The binary with these arguments and only these `GRAPEVINE_*` and `OTEL_*` settings.
     pub(crate) fn start(args: &[&str], settings: &[(&str, String)]) -> Self {
+        let mut command = Command::new(BINARY);
+        command.args(args);
+        Self::spawn(command, settings)
+    }
+
+    /// A command with only these `GRAPEVINE_*` and `OTEL_*` settings.
+    pub(crate) fn spawn(mut command: Command, settings: &[(&str, String)]) -> Self {
         let ours = |name: &str| name.starts_with("GRAPEVINE_") || name.starts_with("OTEL_");
         let kept = std::env::vars().filter(|(name, _)| !ours(name));
-        let mut child = Command::new(BINARY)
-            .args(args)
+        let mut child = command
             .env_clear()
             .envs(kept)
             .envs(settings.iter().cloned())
