@@ -9,6 +9,7 @@ BASE = sys.argv[1]
 oai = openai.OpenAI(base_url=f"{BASE}/v1", api_key="any", max_retries=0)
 claude = anthropic.Anthropic(base_url=BASE, api_key="any", max_retries=0)
 TEXT = "put >= userKINGive} he"
+STREAMED = "put >= userKINGive"
 ASK = [{"role": "user", "content": "Say hello."}]
 WEATHER = {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
 TOOLS = [{"type": "function", "function": WEATHER}]
@@ -28,8 +29,8 @@ def whole_answer():
 def streamed_answer():
     events = list(chat(stream=True, stream_options={"include_usage": True}))
     text = "".join(event.choices[0].delta.content or "" for event in events if event.choices)
-    assert text == TEXT, text
-    assert events[-1].usage.completion_tokens == 8
+    assert text == STREAMED, text
+    assert events[-1].usage.completion_tokens == 6
 
 
 def tools():
