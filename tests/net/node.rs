@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use super::hub::{HUB, HUB_V6, sh};
-use super::process::{Engine, Head, Process, chat, get, wait_for};
+use super::process::{Engine, Head, Process, chat, exchange, get, wait_for};
 
 /// Long enough for the secret's check; sealing is not optional off loopback.
 const SECRET: &str = "a secret of the network tests";
@@ -99,6 +99,7 @@ impl Router {
             ("GRAPEVINE_ROUTER_ID", format!("r{}", host.number)),
             ("GRAPEVINE_REPLICAS", replicas.to_owned()),
             ("GRAPEVINE_CLUSTER_SECRET", SECRET.to_owned()),
+            ("GRAPEVINE_ADMIN_TOKEN", SECRET.to_owned()),
             ("GRAPEVINE_DEBUG_HEADERS", "true".to_owned()),
             ("GRAPEVINE_LOG_FORMAT", "json".to_owned()),
         ];
@@ -118,7 +119,9 @@ impl Router {
 
     /// What it says of itself.
     pub(crate) fn status(&self) -> Value {
-        serde_json::from_slice(&get(&format!("{}/api/v1/status", self.admin)).1).unwrap()
+        let token = format!("Bearer {SECRET}");
+        let url = format!("{}/api/v1/status", self.admin);
+        serde_json::from_slice(&exchange(&url, "GET", &[("authorization", &token)], b"").1).unwrap()
     }
 
     pub(crate) fn live_peers(&self) -> u64 {

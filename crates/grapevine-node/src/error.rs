@@ -63,7 +63,9 @@ pub enum RouterError {
     #[error("the engine closed the connection without an answer")]
     EngineClosed,
     /// The engine took the request and did not begin to answer in time.
-    #[error("the engine did not begin to answer within GRAPEVINE_FIRST_BYTE_TIMEOUT or its limit for streams")]
+    #[error(
+        "the engine did not begin to answer within GRAPEVINE_FIRST_BYTE_TIMEOUT or its limit for streams"
+    )]
     EngineTimeout,
     /// The router's drain ended before the engine answered.
     #[error("this router is shutting down")]

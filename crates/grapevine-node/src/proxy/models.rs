@@ -141,8 +141,7 @@ mod tests {
     fn a41_lists_become_one_and_equal_ones_stay_bytes() {
         let odd = Bytes::from_static(b"{ \"object\":\"list\" , \"data\":[{\"id\":\"m\"}] }");
         assert_eq!(union(&[odd.clone(), odd.clone()]).unwrap(), odd);
-        let merged =
-            union(&[list(&["a", "b"]), Bytes::from_static(b"<html>"), list(&["b", "c"])]).unwrap();
+        let merged = union(&[list(&["a", "b"]), Bytes::from_static(b"<html>"), list(&["b", "c"])]).unwrap();
         assert_eq!(ids(&merged), ["a", "b", "c"]);
         assert_eq!(union(&[]), None);
         assert_eq!(union(&[Bytes::from_static(b"no")]), None);

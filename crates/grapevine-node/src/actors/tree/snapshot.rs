@@ -4,9 +4,7 @@
 
 use std::sync::Arc;
 
-use grapevine_tree::{
-    Millis, PrefixTree, ReplicaHistory, RouterId, SnapshotNode, SnapshotPage, Translation,
-};
+use grapevine_tree::{Millis, PrefixTree, ReplicaHistory, RouterId, SnapshotNode, SnapshotPage, Translation};
 use tokio::sync::oneshot;
 
 use super::TreeHandle;
