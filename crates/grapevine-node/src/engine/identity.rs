@@ -1,4 +1,8 @@
 //! Is it still the process that it was, with the cache that it had?
+//!
+//! Counters that fall do not tell: they fall when somebody resets statistics, too, and are read seconds
+//! after it happened, when what the replica was sent since is already worth believing. Where an engine
+//! does not say when it started, its answers and refused connections tell of a restart.
 
 use super::reading::Reading;
 
@@ -10,8 +14,6 @@ const START_SLACK_S: f64 = 1.0;
 pub enum Loss {
     /// Another process serves at its address.
     NewProcess,
-    /// Its counters began again.
-    CountersFell,
     /// It went to sleep, which gives its cache back.
     Slept,
 }
@@ -21,7 +23,6 @@ impl Loss {
     pub const fn name(self) -> &'static str {
         match self {
             Self::NewProcess => "new_process",
-            Self::CountersFell => "counters_fell",
             Self::Slept => "slept",
         }
     }
@@ -33,7 +34,6 @@ pub struct Identity {
     /// The latest start seen. Never an earlier one: several processes behind one address would
     /// otherwise be a restart with every reading.
     started: Option<f64>,
-    queries: Option<f64>,
     asleep: bool,
 }
 
@@ -42,7 +42,6 @@ impl Identity {
     pub fn compare(&mut self, reading: &Reading) -> Option<Loss> {
         let asleep = reading.asleep.unwrap_or(self.asleep);
         let slept = asleep && !std::mem::replace(&mut self.asleep, asleep);
-        let fell = self.counters_fell(reading);
         let newer = reading.started.zip(self.started).is_some_and(|(now, seen)| now > seen + START_SLACK_S);
         self.started = match (reading.started, self.started) {
             (Some(now), Some(seen)) => Some(now.max(seen)),
@@ -50,17 +49,9 @@ impl Identity {
         };
         match () {
             () if newer => Some(Loss::NewProcess),
-            () if fell => Some(Loss::CountersFell),
             () if slept => Some(Loss::Slept),
             () => None,
         }
-    }
-
-    /// Only where no start time speaks for the same process.
-    fn counters_fell(&mut self, reading: &Reading) -> bool {
-        let Some(now) = reading.prefix_queries else { return false };
-        let before = self.queries.replace(now);
-        reading.started.is_none() && before.is_some_and(|before| now < before)
     }
 }
 
@@ -96,13 +87,11 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_fall_tell_where_no_start_time_does() {
+    fn counters_that_fall_tell_nothing() {
         let mut identity = Identity::default();
-        for (n, loss) in [(10.0, None), (50.0, None), (5.0, Some(Loss::CountersFell)), (5.0, None)] {
-            assert_eq!(identity.compare(&queries(n)), loss, "{n}");
+        for n in [10.0, 50.0, 5.0] {
+            assert_eq!(identity.compare(&queries(n)), None, "{n}");
         }
-        let same = Reading { started: Some(7.0), ..queries(3.0) };
-        assert_eq!(identity.compare(&same), None, "it began when it began");
     }
 
     #[test]
