@@ -6,9 +6,9 @@
 //! the two best: it gives the fewest looks that it cannot explain.
 //!
 //! It errs upwards, because to believe in too small a cache costs hits on all traffic, in too large a
-//! one only where caches are tight (docs/routing.md): the assumed size counts as [`PRIOR_LOOKS`] held looks at that depth, and of depths
+//! one only where caches are tight (docs/routing.md): the assumed size counts as `PRIOR_LOOKS` held looks at that depth, and of depths
 //! about as good as each other the deepest is taken. Nobody looks deeper than is believed, so belief
-//! goes on to [`REACH`] times what was found, and further when things are found that were not believed.
+//! goes on to `REACH` times what was found, and further when things are found that were not believed.
 
 /// Depth at the lower edge of the first step, tokens. No engine's cache is smaller.
 const SHALLOWEST_TOKENS: f64 = 1_024.0;

@@ -9,12 +9,12 @@
 //! - this replica has found what was predicted since it was last believed empty;
 //! - it has found things that lay as deep in the order of use or deeper, and lost hardly any that lay
 //!   less deep;
-//! - it was last used [`SETTLED_MS`] ago or more, so that prompts of one burst do not accuse the first;
-//! - all of its tail was gone, and the tail was worth caching ([`DEEP_TOKENS`]).
+//! - it was last used `SETTLED_MS` ago or more, so that prompts of one burst do not accuse the first;
+//! - all of its tail was gone, and the tail was worth caching (`DEEP_TOKENS`).
 //!
-//! [`ROW`] such failures within [`ROW_MS`] are a lost cache, unless a prefix from before the first of them
+//! `ROW` such failures within `ROW_MS` are a lost cache, unless a prefix from before the first of them
 //! was found between them. A verdict is cheap when wrong (one replica's credit, relearnt within minutes),
-//! but each one doubles the row that the next needs, for [`FORGIVE_MS`].
+//! but each one doubles the row that the next needs, for `FORGIVE_MS`.
 
 use grapevine_tree::{LastUse, Millis};
 

@@ -2,9 +2,9 @@
 //!
 //! N routers, each with the real prefix tree, votes, picker and mesh actor over real chitchat, live
 //! through virtual time on a simulated network, before model engines, while things go wrong by one
-//! seed. [`world`] is the event loop; [`nodes`], [`router`] and [`host`] are a router; [`network`],
-//! [`faults`], [`engines`] and [`workload`] its surroundings; [`checks`] says what must hold; [`witness`]
-//! measures how fast news spreads; [`journal`] proves that one seed is one run.
+//! seed. `world` is the event loop; `nodes`, `router` and `host` are a router; `network`,
+//! `faults`, `engines` and `workload` its surroundings; `checks` says what must hold; `witness`
+//! measures how fast news spreads; `journal` proves that one seed is one run.
 //!
 //! chitchat draws from the thread's random generator and walks std's hash maps. One seed gives one run
 //! only in a process whose `getrandom` is seeded: the `grapevine-sim` binary is one, and starts a
