@@ -3,7 +3,8 @@
 //! Scorers ([`vote`]) price every candidate in tokens, the lowest sum wins, ties are broken by count
 //! and then at random ([`pick`]). The imbalance guard ([`guard`]) takes affinity's vote away from a
 //! replica that is already too busy. The result is a [`Decision`]: the one record of why, which
-//! logs, spans, metrics and tests read. [`load`] counts what this router has in flight. [`feedback`]
+//! logs, spans, metrics and tests read. [`load`] counts what this router has in flight, [`peers`] keeps
+//! what others said they have. [`feedback`]
 //! holds answers against predictions: how much a cache holds ([`capacity`]), and whether it was lost.
 //!
 //! Nothing here reads a clock, the network or a global random source.
@@ -13,6 +14,7 @@ pub mod decision;
 pub mod feedback;
 pub mod guard;
 pub mod load;
+pub mod peers;
 pub mod pick;
 pub mod vote;
 
@@ -20,5 +22,6 @@ pub use capacity::CapacityEstimate;
 pub use decision::{Decision, Reason};
 pub use feedback::{Answer, Feedback, Verdict};
 pub use load::{INTAKE_HALF_LIFE_MS, LoadGuard, LoadView, PeerLoad, ReplicaLoad};
-pub use pick::{Ballot, Candidate, Policy, Request, decide};
+pub use peers::{PeerBook, ReportedLoad};
+pub use pick::{Ballot, Candidate, Policy, Request, cold_hash, decide};
 pub use vote::{Votes, Weights};

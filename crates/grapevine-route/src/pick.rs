@@ -1,6 +1,6 @@
 //! From votes to a decision.
 
-use grapevine_tree::{Match, Matches, ReplicaId};
+use grapevine_tree::{Match, Matches, PrefixKey, ReplicaId, boundary};
 use rand::{Rng, RngExt};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -63,6 +63,14 @@ pub struct Ballot {
     /// What each candidate is believed to hold.
     pub matched: Vec<Option<Match>>,
     best: Vec<usize>,
+}
+
+/// The hash at the first boundary past the deepest match, which names the cold part of the prompt; the last
+/// one where all of it is matched.
+pub fn cold_hash(key: &PrefixKey, matches: &Matches) -> Option<u64> {
+    let deepest = matches.iter().map(|m| m.bytes as usize).max().unwrap_or(0);
+    let past = key.hashes.iter().enumerate().find(|(index, _)| boundary::depth(*index) > deepest);
+    past.map(|(_, hash)| hash).or(key.hashes.last()).copied()
 }
 
 /// Chooses one of `candidates`; `None` when there are none.

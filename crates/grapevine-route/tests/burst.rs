@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use grapevine_route::{Ballot, Candidate, LoadGuard, Policy, ReplicaLoad, Request, Weights, decide};
+use grapevine_route::{
+    Ballot, Candidate, LoadGuard, Policy, ReplicaLoad, Request, Weights, cold_hash, decide,
+};
 use grapevine_tree::{Matches, PrefixKey, PrefixTree, ReplicaId, TreeConfig, boundary};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -30,13 +32,11 @@ impl Router {
         let mut matches = Matches::new();
         self.tree.lookup(key, now, &mut matches);
         let candidates: Vec<Candidate> = self.loads.iter().zip(0..).map(candidate).collect();
-        let deepest = matches.iter().map(|m| m.bytes as usize).max().unwrap_or(0);
-        let cold = key.hashes.iter().enumerate().find(|(index, _)| boundary::depth(*index) > deepest);
         let request = Request {
             prompt_tokens: key.bytes as f32 / 4.0,
             bytes_per_token: 4.0,
             matches: &matches,
-            cold_hash: cold.map(|(_, hash)| *hash).or(key.hashes.last().copied()),
+            cold_hash: cold_hash(key, &matches),
             turn: 0,
             informed: true,
         };

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use grapevine_route::{Ballot, Candidate, Decision, LoadGuard, Policy, Request, Weights, decide};
-use grapevine_tree::{Matches, Millis, PrefixKey, ReplicaId, boundary};
+use grapevine_route::{Ballot, Candidate, Decision, LoadGuard, Policy, Request, Weights, cold_hash, decide};
+use grapevine_tree::{Matches, Millis, PrefixKey, ReplicaId};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
@@ -150,14 +150,6 @@ fn candidate(replica: &Replica, warmth: f32, now: Millis) -> Candidate {
 fn position_of(set: &ReplicaSet, id: ReplicaId, now: Millis) -> Option<usize> {
     let reachable = |r: &Arc<Replica>| r.id == id && r.health.standing(now) != Standing::NotReady;
     set.replicas.iter().position(reachable)
-}
-
-/// The hash at the first boundary past the deepest match, which names the cold part of the prompt;
-/// the last one where all of it is matched.
-fn cold_hash(key: &PrefixKey, matches: &Matches) -> Option<u64> {
-    let deepest = matches.iter().map(|m| m.bytes as usize).max().unwrap_or(0);
-    let past = key.hashes.iter().enumerate().find(|(index, _)| boundary::depth(*index) > deepest);
-    past.map(|(_, hash)| hash).or(key.hashes.last()).copied()
 }
 
 #[cfg(test)]

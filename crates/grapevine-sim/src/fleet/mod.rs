@@ -24,7 +24,6 @@ mod journal;
 mod network;
 mod nodes;
 mod outcome;
-mod peers;
 mod report;
 mod router;
 mod witness;

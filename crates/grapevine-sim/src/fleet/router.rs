@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use grapevine_mesh::{Incoming, LoadReport, Outgoing, ReplicaEpoch, Snapshot};
 use grapevine_route::{
-    Ballot, Candidate, Decision, INTAKE_HALF_LIFE_MS, LoadGuard, Policy, ReplicaLoad, Request, Weights,
-    decide,
+    Ballot, Candidate, Decision, INTAKE_HALF_LIFE_MS, LoadGuard, PeerBook, PeerLoad, Policy, ReplicaLoad,
+    ReportedLoad, Request, Weights, cold_hash, decide,
 };
 use grapevine_tree::{
     Matches, Millis, PrefixKey, PrefixTree, ReplicaHistory, ReplicaId, SnapshotPage, TreeConfig, TreeStats,
@@ -19,7 +19,6 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use super::health::Health;
-use super::peers::Peers;
 use crate::replay::trace::BYTES_PER_TOKEN;
 
 /// A router.
@@ -27,7 +26,7 @@ pub(super) struct Router {
     tree: PrefixTree,
     /// In the order of their ids, as a replica set is kept.
     replicas: Vec<Replica>,
-    peers: Peers,
+    peers: PeerBook,
     said: BTreeMap<ReplicaId, LoadReport>,
     draining: bool,
     ticked_at: Millis,
@@ -66,7 +65,7 @@ impl Router {
         Self {
             tree,
             replicas: replicas.iter().map(replica).collect(),
-            peers: Peers::default(),
+            peers: PeerBook::default(),
             said: BTreeMap::new(),
             draining: false,
             ticked_at: 0,
@@ -202,7 +201,8 @@ impl Router {
             self.tree.apply(origin, entry, now);
         }
         self.merge_epochs(&epochs);
-        for (id, tokens) in self.peers.report(origin, restarted, loads, now) {
+        let loads = loads.map(|loads| loads.into_iter().map(reported));
+        for (id, tokens) in self.peers.report(origin, restarted, loads, |_| true, now) {
             self.tree.add_peer_tokens(id, tokens);
             if let Some(replica) = self.replicas.iter().find(|r| r.id == id) {
                 replica.load.add_peer_intake(tokens);
@@ -270,9 +270,7 @@ impl Router {
     }
 }
 
-/// The hash at the first boundary past the deepest match, as the serving router takes it.
-fn cold_hash(key: &PrefixKey, matches: &Matches) -> Option<u64> {
-    let deepest = matches.iter().map(|m| m.bytes as usize).max().unwrap_or(0);
-    let past = key.hashes.iter().enumerate().find(|(index, _)| boundary::depth(*index) > deepest);
-    past.map(|(_, hash)| hash).or(key.hashes.last()).copied()
+fn reported(said: LoadReport) -> ReportedLoad {
+    let load = PeerLoad { inflight: said.inflight, queued_tokens: said.queued_tokens };
+    ReportedLoad { replica: said.replica, load, new_tokens: said.new_tokens }
 }

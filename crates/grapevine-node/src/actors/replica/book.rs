@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use grapevine_mesh::ReplicaEpoch;
-use grapevine_route::INTAKE_HALF_LIFE_MS;
+use grapevine_mesh::{LoadReport, ReplicaEpoch};
+use grapevine_route::{INTAKE_HALF_LIFE_MS, PeerBook, PeerLoad, ReportedLoad};
 use grapevine_tree::{Millis, ReplicaId};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::lessons::Lessons;
 use super::looks::Looks;
-use super::peers::Peers;
 use super::{AnswerReport, Intervals, PeerReport};
 use crate::engine::{Reading, ScrapeError};
 use crate::replica::health::{Probe, Standing};
@@ -36,7 +35,7 @@ pub(super) struct Effects {
 /// Everything the actor knows beyond the snapshot.
 pub(super) struct Book {
     replicas: SharedReplicas,
-    peers: Peers,
+    peers: PeerBook,
     looks: Looks,
     lessons: Lessons,
     watch: BTreeMap<ReplicaId, Watch>,
@@ -64,7 +63,7 @@ impl Book {
     ) -> Self {
         Self {
             replicas,
-            peers: Peers::default(),
+            peers: PeerBook::default(),
             looks: Looks::new(intervals.metrics),
             lessons: Lessons::new(assumed_capacity),
             watch: BTreeMap::new(),
@@ -84,7 +83,7 @@ impl Book {
             }
         }
         let known = |id| set.get(id).is_some();
-        let loads = report.loads.as_deref();
+        let loads = report.loads.map(|loads| loads.into_iter().map(reported));
         let growth = self.peers.report(report.origin, report.restarted, loads, known, now);
         for (id, tokens) in &growth {
             if let Some(replica) = set.get(*id) {
@@ -197,6 +196,11 @@ impl Book {
             tracing::warn!(replica = replica.name, standing = standing.name(), "replica is down");
         }
     }
+}
+
+fn reported(said: LoadReport) -> ReportedLoad {
+    let load = PeerLoad { inflight: said.inflight, queued_tokens: said.queued_tokens };
+    ReportedLoad { replica: said.replica, load, new_tokens: said.new_tokens }
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@
 mod book;
 mod lessons;
 mod looks;
-mod peers;
 mod probe;
 
 use std::sync::Arc;

@@ -9,8 +9,10 @@ mod sticky;
 use std::fmt;
 use std::str::FromStr;
 
-use grapevine_route::{Ballot, Candidate, Decision, LoadView, Policy, Reason, Request, Weights, decide};
-use grapevine_tree::{Matches, ReplicaId, TreeConfig, boundary};
+use grapevine_route::{
+    Ballot, Candidate, Decision, LoadView, Policy, Reason, Request, Weights, cold_hash, decide,
+};
+use grapevine_tree::{Matches, ReplicaId, TreeConfig};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
@@ -258,21 +260,13 @@ impl Own {
             prompt_tokens: question.prompt_tokens(),
             bytes_per_token: BYTES_PER_TOKEN as f32,
             matches: question.matches,
-            cold_hash: cold_hash(question),
+            cold_hash: cold_hash(&question.call.key, question.matches),
             turn: question.turn,
             informed: question.informed,
         };
         let decision = decide(self.policy, &self.weights, &request, &self.candidates, &mut self.ballot, rng);
         decision.expect("a replay has at least one replica")
     }
-}
-
-/// The hash at the first boundary past the deepest match, as the serving router takes it.
-fn cold_hash(question: &Question<'_>) -> Option<u64> {
-    let deepest = question.matches.iter().map(|m| m.bytes as usize).max().unwrap_or(0);
-    let hashes = &question.call.key.hashes;
-    let past = hashes.iter().enumerate().find(|(index, _)| boundary::depth(*index) > deepest);
-    past.map(|(_, hash)| hash).or(hashes.last()).copied()
 }
 
 /// The index with the lowest cost, equal ones at random.
