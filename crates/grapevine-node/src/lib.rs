@@ -7,6 +7,7 @@ pub mod actors;
 pub mod admin;
 pub mod app;
 pub mod auth;
+mod bounded;
 pub mod clock;
 pub mod config;
 pub mod engine;
@@ -18,5 +19,6 @@ pub mod replica;
 pub mod server;
 pub mod telemetry;
 pub mod tls;
+mod watch;
 
 pub use app::{Addresses, App, BuildError, Deps, RunError};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
@@ -11,8 +11,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use tokio::time::{MissedTickBehavior, interval};
 use tokio_rustls::TlsAcceptor;
+
+use crate::watch::FileChanges;
 
 /// Time between two looks at the files. Certificates are renewed days before they end.
 const LOOK: Duration = Duration::from_secs(10);
@@ -80,22 +81,11 @@ impl Certificate {
 
     /// Follows the files for ever. What cannot be used leaves the old certificate in place.
     pub async fn watch(self) {
-        let mut looks = interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut seen = self.stamps().await;
+        let mut changes = FileChanges::of(&[&self.cert, &self.key], LOOK).await;
         loop {
-            looks.tick().await;
-            let now = self.stamps().await;
-            if now != seen {
-                seen = now;
-                self.reload();
-            }
+            changes.next().await;
+            self.reload();
         }
-    }
-
-    async fn stamps(&self) -> [Option<SystemTime>; 2] {
-        let changed = async |path: &Path| tokio::fs::metadata(path).await.ok()?.modified().ok();
-        [changed(&self.cert).await, changed(&self.key).await]
     }
 
     fn reload(&self) {

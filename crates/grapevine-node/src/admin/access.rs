@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use http::{HeaderMap, header};
-use ring::digest::{SHA256, digest};
 use subtle::ConstantTimeEq;
 
 use crate::auth::bearer_of;
+use crate::auth::keys::{Hash, hash_of};
 use crate::config::Secret;
 
 /// What it takes to see metrics and status.
@@ -15,7 +15,7 @@ pub enum Access {
     /// Nothing: only this machine can connect.
     Open,
     /// A token; this is its hash, so that comparing takes equally long for tokens of any length.
-    Token([u8; 32]),
+    Token(Hash),
     /// The listener is open to the network and no token is set.
     Closed,
 }
@@ -42,12 +42,6 @@ impl Access {
             }
         }
     }
-}
-
-fn hash_of(token: &[u8]) -> [u8; 32] {
-    let mut hash = [0; 32];
-    hash.copy_from_slice(digest(&SHA256, token).as_ref());
-    hash
 }
 
 #[cfg(test)]

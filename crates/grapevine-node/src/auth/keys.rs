@@ -22,7 +22,8 @@ const MAX_KEY_BYTES: usize = 4_096;
 
 const HASH_BYTES: usize = 32;
 
-type Hash = [u8; HASH_BYTES];
+/// A SHA-256.
+pub(crate) type Hash = [u8; HASH_BYTES];
 
 /// Who may send requests.
 #[derive(Debug, Default)]
@@ -142,7 +143,8 @@ pub fn line_for(name: &str, key: &[u8]) -> String {
     format!("{name} sha256:{hex}")
 }
 
-fn hash_of(key: &[u8]) -> Hash {
+/// The SHA-256 of `key`.
+pub(crate) fn hash_of(key: &[u8]) -> Hash {
     let mut hash = Hash::default();
     hash.copy_from_slice(digest(&SHA256, key).as_ref());
     hash

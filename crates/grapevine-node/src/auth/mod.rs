@@ -7,13 +7,13 @@ pub mod keys;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::error::RouterError;
+use crate::watch::FileChanges;
 use keys::{KeyFileError, KeyRing};
 
 /// Where Anthropic's clients put their key.
@@ -84,16 +84,10 @@ impl Gate {
 
     /// Follows the file for ever.
     pub async fn watch(self) {
-        let mut looks = interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut seen = stamp(&self.path).await;
+        let mut changes = FileChanges::of(&[&self.path], LOOK).await;
         loop {
-            looks.tick().await;
-            let now = stamp(&self.path).await;
-            if now != seen {
-                seen = now;
-                self.reload().await;
-            }
+            changes.next().await;
+            self.reload().await;
         }
     }
 
@@ -109,13 +103,6 @@ impl Gate {
             Err(error) => tracing::error!(%error, "client keys not read"),
         }
     }
-}
-
-/// What tells one state of a file from another; `None` while it is away. A file that is replaced has another
-/// time of change or length; one behind a symbolic link, as in a mounted Secret, is followed.
-async fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
-    let metadata = tokio::fs::metadata(path).await.ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
 }
 
 fn load(path: &Path, before: &KeyRing) -> Result<KeyRing, KeysError> {

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::reading::Reading;
 use super::table::{Kind, PATHS};
+use crate::bounded::{self, ReadError};
 
 /// Limit of one look, all of its requests together. Longer is of no use: the next look is due.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -75,20 +76,17 @@ async fn props(client: &reqwest::Client, url: &str) -> Option<u64> {
 struct Page {
     status: StatusCode,
     headers: HeaderMap,
-    body: BytesMut,
+    body: Bytes,
 }
 
 async fn get(client: &reqwest::Client, url: &str) -> Result<Page, ScrapeError> {
     let asked = client.get(url).header(header::ACCEPT, ACCEPT).send();
     let mut answer = asked.await.map_err(|_| ScrapeError::Silent)?;
     let (status, headers) = (answer.status(), std::mem::take(answer.headers_mut()));
-    let mut body = BytesMut::new();
-    while let Some(chunk) = answer.chunk().await.map_err(|_| ScrapeError::Silent)? {
-        if body.len() + chunk.len() > MAX_BODY {
-            return Err(ScrapeError::Absent);
-        }
-        body.extend_from_slice(&chunk);
-    }
+    let body = bounded::read(&mut answer, MAX_BODY).await.map_err(|error| match error {
+        ReadError::TooLong => ScrapeError::Absent,
+        ReadError::Broken(_) => ScrapeError::Silent,
+    })?;
     Ok(Page { status, headers, body })
 }
 

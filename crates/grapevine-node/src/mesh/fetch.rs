@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use grapevine_mesh::{EXCHANGE_PATH, FetchError};
 
+use crate::bounded::{self, ReadError};
+
 /// Limit to connect. A peer that is there answers within a round trip.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -43,14 +45,11 @@ impl Fetcher {
         if answer.status() != reqwest::StatusCode::OK {
             return Err(FetchError::Refused(answer.status().as_u16()));
         }
-        let mut bytes = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(|error| unreachable(&error))? {
-            if bytes.len() + chunk.len() > limit {
-                return Err(FetchError::TooLong);
-            }
-            bytes.extend_from_slice(&chunk);
+        match bounded::read(&mut answer, limit).await {
+            Ok(body) => Ok(body.into()),
+            Err(ReadError::TooLong) => Err(FetchError::TooLong),
+            Err(ReadError::Broken(error)) => Err(unreachable(&error)),
         }
-        Ok(bytes)
     }
 }
 

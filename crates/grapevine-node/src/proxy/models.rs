@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::Proxy;
+use crate::bounded::{self, ReadError};
 use crate::error::RouterError;
 use crate::replica::Replica;
 use crate::replica::health::Standing;
@@ -81,15 +82,11 @@ impl Proxy {
         }
         let ask = async {
             let mut response = request.send().await.ok().filter(|r| r.status().is_success())?;
-            let mut body = Vec::new();
-            while let Some(chunk) = response.chunk().await.ok()? {
-                if body.len() + chunk.len() > MAX_BYTES {
-                    tracing::warn!(replica = replica.name, "its list of models is too long to read");
-                    return None;
-                }
-                body.extend_from_slice(&chunk);
+            let body = bounded::read(&mut response, MAX_BYTES).await;
+            if let Err(ReadError::TooLong) = body {
+                tracing::warn!(replica = replica.name, "its list of models is too long to read");
             }
-            Some(Bytes::from(body))
+            body.ok()
         };
         timeout(LIMIT, ask).await.ok().flatten()
     }

@@ -101,12 +101,18 @@ impl Picker {
             scratch.positions.push(owner);
             return Ok(());
         }
-        let standings = || set.replicas.iter().map(|replica| replica.health.standing(now));
-        let good = standings().filter(|standing| *standing == Standing::Good).count();
+        let (mut good, mut best) = (0, Standing::NotReady);
+        for replica in &set.replicas {
+            let standing = replica.health.standing(now);
+            good += usize::from(standing == Standing::Good);
+            if !question.except.contains(&replica.id) {
+                best = best.min(standing);
+            }
+        }
+        if best == Standing::NotReady {
+            return Err(RouterError::NoReplica);
+        }
         let panic = good * 2 < set.replicas.len();
-        let others = |r: &&Arc<Replica>| !question.except.contains(&r.id);
-        let best = set.replicas.iter().filter(others).map(|r| r.health.standing(now)).min();
-        let best = best.filter(|best| *best != Standing::NotReady).ok_or(RouterError::NoReplica)?;
         for (position, replica) in set.replicas.iter().enumerate() {
             let standing = replica.health.standing(now);
             let unsure = panic && standing != Standing::NotReady && !replica.health.is_refused();
