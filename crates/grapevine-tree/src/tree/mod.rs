@@ -38,7 +38,7 @@ use self::outbox::Outbox;
 use self::recency::Epoch;
 use self::replicas::Replicas;
 pub use self::snapshot::{ReplicaHistory, SnapshotCredit, SnapshotNode, SnapshotPage, Translation};
-use crate::delta::DeltaEntry;
+use crate::delta::{DeltaEntry, Mark};
 use crate::id::{Millis, ReplicaId, RouterId};
 use crate::key::PrefixKey;
 
@@ -223,23 +223,31 @@ impl PrefixTree {
     pub fn apply(&mut self, origin: RouterId, entry: &DeltaEntry, now: Millis) {
         let Some(slot) = self.replicas.slot(entry.replica) else { return };
         let Some(teacher) = self.teacher(origin) else { return };
+        if let Some(end) = self.insert_described(&entry.marks, now) {
+            let epoch = self.replicas.epoch(slot, entry.age_tokens);
+            let used = Use { at: tick(now), epoch, reported: true };
+            self.credit_path(end, slot, used, |credit| credit.learn(entry.count, teacher));
+        }
+        self.enforce_limit();
+    }
+
+    /// Makes a path that a peer described by some of its boundaries. Gives the node where it ends, unless it
+    /// contradicts what is known.
+    fn insert_described(&mut self, marks: &[Mark], now: Millis) -> Option<NodeId> {
         let mut path = std::mem::take(&mut self.scratch);
         let mut closed = std::mem::take(&mut self.closed);
         path.clear();
-        path.extend(entry.marks.iter().map(|m| pack(m.index, m.hash)));
-        match path::close(&self.arena, &path, &mut closed) {
-            Ok(()) => {
-                if let Some(end) = self.insert(&closed, closed.len(), now) {
-                    let epoch = self.replicas.epoch(slot, entry.age_tokens);
-                    let used = Use { at: tick(now), epoch, reported: true };
-                    self.credit_path(end, slot, used, |credit| credit.learn(entry.count, teacher));
-                }
+        path.extend(marks.iter().map(|m| pack(m.index, m.hash)));
+        let end = match path::close(&self.arena, &path, &mut closed) {
+            Ok(()) => self.insert(&closed, closed.len(), now),
+            Err(path::Contradiction) => {
+                self.stats.contradictions += 1;
+                None
             }
-            Err(path::Contradiction) => self.stats.contradictions += 1,
-        }
+        };
         self.scratch = path;
         self.closed = closed;
-        self.enforce_limit();
+        end
     }
 
     fn teacher(&mut self, origin: RouterId) -> Option<u16> {

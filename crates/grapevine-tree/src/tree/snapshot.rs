@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use super::arena::{NONE, NodeId, index_of, pack};
+use super::arena::{NONE, NodeId, index_of};
 use super::credit::{Credit, TICK_MS, Tick, decay, tick};
 use super::recency::Epoch;
-use super::{PrefixTree, Use, path};
+use super::{PrefixTree, Use};
 use crate::delta::Mark;
 use crate::id::{Millis, ReplicaId, RouterId};
 
@@ -160,22 +160,11 @@ impl PrefixTree {
     /// Puts a snapshot's node into this tree. Credits of replicas without history are left out.
     pub fn restore(&mut self, teacher: RouterId, node: &SnapshotNode, dates: &Translation, now: Millis) {
         let Some(teacher) = self.teacher(teacher) else { return };
-        let mut path = std::mem::take(&mut self.scratch);
-        let mut closed = std::mem::take(&mut self.closed);
-        path.clear();
-        path.extend(node.marks.iter().map(|m| pack(m.index, m.hash)));
-        match path::close(&self.arena, &path, &mut closed) {
-            Ok(()) => {
-                if let Some(end) = self.insert(&closed, closed.len(), now) {
-                    for credit in &node.credits {
-                        self.restore_credit(end, credit, teacher, dates, tick(now));
-                    }
-                }
+        if let Some(end) = self.insert_described(&node.marks, now) {
+            for credit in &node.credits {
+                self.restore_credit(end, credit, teacher, dates, tick(now));
             }
-            Err(path::Contradiction) => self.stats.contradictions += 1,
         }
-        self.scratch = path;
-        self.closed = closed;
         self.enforce_limit();
     }
 
