@@ -14,6 +14,8 @@ use crate::config::Config;
 mod fetch;
 
 pub use fetch::Fetcher;
+pub use grapevine_mesh::codec::WIRE_VERSION;
+pub use grapevine_tree::boundary::SCHEME as HASH_SCHEME;
 
 /// The router as the mesh sees it.
 #[derive(Debug)]

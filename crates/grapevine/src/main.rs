@@ -7,16 +7,18 @@ mod config;
 mod engine;
 mod health;
 mod key;
+mod load;
 mod replay;
 mod runtime;
 mod serve;
+mod shell;
 mod up;
 mod version;
 
 use std::error::Error;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// An LLM inference router that runs as a fleet and keeps the prefix-cache hit rate of one.
 ///
@@ -46,13 +48,19 @@ enum Command {
     Up(up::UpArgs),
     /// Run simulated engines to test routers with
     Engine(grapevine_testkit::engine::EngineArgs),
+    /// Send traffic with shared prefixes to routers that run already
+    Load(load::LoadArgs),
     /// Replay recorded traffic through the code that serves, in virtual time
     Replay(grapevine_sim::replay::ReplayArgs),
     /// Ask the router of this environment whether it is ready; exit code 0 or 1, for container checks
     Health,
     /// Make a key for a client, and its line for the file of keys
     Key(key::KeyArgs),
-    /// Print the version
+    /// Print completions for a shell
+    Completions(shell::CompletionsArgs),
+    /// Print the manual page
+    Man(shell::ManArgs),
+    /// Print the version, and what routers must agree on
     Version(version::VersionArgs),
 }
 
@@ -64,9 +72,12 @@ fn main() -> ExitCode {
         Command::Config(args) => config::run(&args),
         Command::Up(args) => up::run(&args),
         Command::Engine(args) => engine::run(args),
+        Command::Load(args) => load::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Health => health::run(),
         Command::Key(args) => key::run(&args),
+        Command::Completions(args) => shell::completions(&args, Cli::command()),
+        Command::Man(args) => shell::man(&args, Cli::command()),
         Command::Version(args) => version::run(&args),
     };
     match done {

@@ -90,7 +90,26 @@ fn versions_read_by_people_and_programs() {
     let (_, json, _) = run(&["version", "--json"], &[]);
     let facts: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(facts["version"], env!("CARGO_PKG_VERSION"));
+    assert!(facts["wire_version"].is_u64() && facts["hash_scheme"].is_u64(), "{facts}");
     assert_eq!(run(&["--version"], &[]).1, concat!("grapevine ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn completions_and_pages_know_every_subcommand() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (code, text, _) = run(&["completions", shell], &[]);
+        assert_eq!(code, Some(0), "{shell}");
+        assert!(text.contains("serve") && text.contains("completions"), "{shell}");
+    }
+    let (code, page, _) = run(&["man"], &[]);
+    assert_eq!(code, Some(0));
+    assert!(page.starts_with(".ie") && page.contains("GRAPEVINE_REPLICAS="), "{page}");
+
+    let dir = std::env::temp_dir().join(format!("grapevine-man-{}", std::process::id()));
+    assert_eq!(run(&["man", "--dir", dir.to_str().unwrap()], &[]).0, Some(0));
+    let serve = std::fs::read_to_string(dir.join("grapevine-serve.1")).unwrap();
+    assert!(serve.contains("GRAPEVINE_DRAIN_TIMEOUT"), "the settings are part of the page");
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// A router as a child process; killed when the test ends, whatever happens.

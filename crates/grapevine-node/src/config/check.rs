@@ -56,11 +56,8 @@ fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
 }
 
 fn advertise_problem(listen: SocketAddr, advertise: Option<SocketAddr>) -> Option<String> {
-    let Some(advertise) = advertise else {
-        return listen.ip().is_unspecified().then(|| {
-            format!("is needed, since peers cannot send to {}: give this machine's own address", listen.ip())
-        });
-    };
+    // Without one, a listener on all addresses tells peers the address from which this machine sends.
+    let advertise = advertise?;
     if advertise.ip().is_unspecified() {
         return Some(format!("peers cannot send to {}: give this machine's own address", advertise.ip()));
     }

@@ -106,7 +106,7 @@ fn listeners() -> Vec<Setting> {
             OptionalAddress,
             |c| &mut c.gossip_advertise,
             "Address at which peers reach the gossip listener, when it is not the one bound: behind NAT, \
-             or bound to `0.0.0.0`.",
+             say. Bound to `0.0.0.0`, peers are told the address from which this machine sends.",
         ),
     ]
 }

@@ -33,6 +33,8 @@ pub struct LoadConfig {
     pub api_key: Option<String>,
     /// A request that takes longer has failed. Default 120 s.
     pub timeout: Duration,
+    /// Outcomes that the report keeps one by one; beyond that only totals grow. Default 1,048,576.
+    pub keep_outcomes: usize,
 }
 
 impl LoadConfig {
@@ -48,6 +50,7 @@ impl LoadConfig {
             model: DEFAULT_MODEL.to_owned(),
             api_key: None,
             timeout: Duration::from_secs(120),
+            keep_outcomes: 1 << 20,
         }
     }
 }
@@ -165,6 +168,6 @@ impl<I: Iterator<Item = Ask>> Run<'_, I> {
         };
         outcome.error = result.err();
         (self.load.on_outcome)(&outcome);
-        self.report.lock().unwrap_or_else(PoisonError::into_inner).add(outcome);
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).add(outcome, config.keep_outcomes);
     }
 }

@@ -3,9 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Outcomes kept one by one; beyond that only totals grow.
-const MAX_OUTCOMES: usize = 1 << 20;
-
 /// One request's end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
@@ -69,7 +66,7 @@ impl Times {
 /// What a load run saw.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Each request's end, in the order in which they ended; the first 1,048,576.
+    /// Each request's end, in the order in which they ended; as many as were to be kept.
     pub outcomes: Vec<Outcome>,
     /// Requests sent.
     pub requests: u64,
@@ -90,7 +87,8 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn add(&mut self, outcome: Outcome) {
+    /// Counts `outcome`, and keeps it if no more than `keep` are kept.
+    pub(crate) fn add(&mut self, outcome: Outcome, keep: usize) {
         self.requests += 1;
         self.prompt_tokens += outcome.prompt_tokens;
         self.cached_tokens += outcome.cached_tokens;
@@ -99,7 +97,7 @@ impl Report {
             self.errors += 1;
             self.first_error.get_or_insert_with(|| error.clone());
         }
-        if self.outcomes.len() < MAX_OUTCOMES {
+        if self.outcomes.len() < keep {
             self.outcomes.push(outcome);
         }
     }

@@ -109,6 +109,8 @@ impl Side {
         let config = LoadConfig {
             connections: self.plan.connections,
             model: self.model.clone(),
+            // The tally is enough, however long it runs.
+            keep_outcomes: 0,
             ..LoadConfig::new(targets)
         };
         let tally = Arc::clone(&self.tally);
