@@ -159,6 +159,7 @@ impl App {
         if let Some(certificate) = tls.clone() {
             watchers.spawn(certificate.watch());
         }
+        let bind = async |addr| bind(addr, config.client_timeout).await;
         let front = bind(config.listen).await?.with_tls(tls.as_ref().map(Certificate::acceptor));
         let admin = bind(config.admin_listen).await?;
         let replicas = Arc::new(ArcSwap::from_pointee(ReplicaSet::from_specs(&config.replicas)?));
@@ -341,8 +342,9 @@ async fn watch_peers(mesh: MeshHandle, informed: Arc<AtomicBool>) {
     }
 }
 
-async fn bind(addr: SocketAddr) -> Result<Server, BuildError> {
-    Server::bind(addr).await.map_err(|source| BuildError::Bind { addr, source })
+async fn bind(addr: SocketAddr, patience: Duration) -> Result<Server, BuildError> {
+    let bound = Server::bind(addr).await.map(|server| server.with_patience(patience));
+    bound.map_err(|source| BuildError::Bind { addr, source })
 }
 
 fn probe_config(config: &Config, client: &reqwest::Client) -> ProbeConfig {
@@ -365,19 +367,24 @@ fn certificate(config: &Config) -> Result<Option<Certificate>, TlsError> {
 
 /// One client for all engines. What reqwest does by default and must not do here: honour proxy
 /// variables, follow redirects, keep idle connections longer than engines do, decode bodies (its
-/// features are off), end an answer by a total timeout.
+/// features are off), end an answer by a total timeout. What it sends again by itself is what an HTTP/2
+/// engine says it has not taken up, and that is right.
 fn engine_client(config: &Config) -> Result<reqwest::Client, BuildError> {
     // Another router of this process may have set it: any will do.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
-        .retry(reqwest::retry::never())
         .connect_timeout(config.connect_timeout)
         .pool_idle_timeout(config.pool_idle_timeout)
         .pool_max_idle_per_host(usize::MAX)
         .tcp_nodelay(true);
-    builder = if config.engine_http2 { builder.http2_prior_knowledge() } else { builder.http1_only() };
+    builder = if config.engine_http2 {
+        builder.http2_prior_knowledge()
+    } else {
+        // HTTP/1.1 cannot say so, and to be ready for it costs a copy of every request's head.
+        builder.http1_only().retry(reqwest::retry::never())
+    };
     if let Some(path) = &config.engine_ca {
         let pem =
             std::fs::read(path).map_err(|source| BuildError::EngineCa { path: path.clone(), source })?;

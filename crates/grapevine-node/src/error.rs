@@ -44,6 +44,9 @@ pub enum RouterError {
     /// The client went away or broke the framing while it sent the body.
     #[error("the request body ended early")]
     BodyBroken,
+    /// The client stopped sending its body.
+    #[error("nothing of the request body came within GRAPEVINE_CLIENT_TIMEOUT")]
+    BodyTimeout,
     /// Clients need a key here, and this one has none or a wrong one.
     #[error("a valid API key is needed: send it as `Authorization: Bearer` or `x-api-key`")]
     Unauthorized,
@@ -56,6 +59,9 @@ pub enum RouterError {
     /// It waited for a slot as long as `GRAPEVINE_QUEUE_TIMEOUT` says.
     #[error("no slot became free within GRAPEVINE_QUEUE_TIMEOUT; try again later")]
     QueueTimeout,
+    /// The operating system gives this router no more sockets.
+    #[error("this router has no sockets left; try again later")]
+    NoSockets,
     /// No replica can be reached.
     #[error("no replica can be reached")]
     NoReplica,
@@ -87,15 +93,17 @@ pub struct Facts {
 
 impl RouterError {
     /// All errors, for metrics that must exist before they happen.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::AdminPath,
         Self::BadTarget,
         Self::BodyTooLarge,
         Self::BodyBroken,
+        Self::BodyTimeout,
         Self::Unauthorized,
         Self::RateLimited,
         Self::Overloaded,
         Self::QueueTimeout,
+        Self::NoSockets,
         Self::NoReplica,
         Self::EngineClosed,
         Self::EngineTimeout,
@@ -110,10 +118,12 @@ impl RouterError {
             Self::BadTarget => (StatusCode::BAD_REQUEST, "bad_target", Client, Retry::Never),
             Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", Client, Retry::Never),
             Self::BodyBroken => (StatusCode::BAD_REQUEST, "body_broken", Client, Retry::Never),
+            Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "body_timeout", Client, Retry::Never),
             Self::Unauthorized => (StatusCode::UNAUTHORIZED, "invalid_api_key", Client, Retry::Never),
             Self::RateLimited => (StatusCode::TOO_MANY_REQUESTS, "rate_limited", Client, Retry::Never),
             Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", Router, Retry::Never),
             Self::QueueTimeout => (StatusCode::SERVICE_UNAVAILABLE, "queue_timeout", Router, Retry::Never),
+            Self::NoSockets => (StatusCode::SERVICE_UNAVAILABLE, "no_sockets", Router, Retry::Never),
             Self::NoReplica => (StatusCode::SERVICE_UNAVAILABLE, "no_replica", Engine, Retry::OtherReplica),
             Self::EngineClosed => (StatusCode::BAD_GATEWAY, "engine_closed", Engine, Retry::Never),
             Self::EngineTimeout => (StatusCode::GATEWAY_TIMEOUT, "engine_timeout", Engine, Retry::Never),

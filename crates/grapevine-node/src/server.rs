@@ -11,11 +11,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+
+use crate::patient::Patient;
 
 /// How long a connection may be without a complete request head. It also closes idle connections, so
 /// it is longer than what load balancers in front keep theirs (600 s): they must close first.
@@ -25,6 +28,14 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(620);
 /// made.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a client may take nothing of its answer, unless said otherwise.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A client whose machine is gone says nothing while its engine computes: it is noticed after two minutes
+/// (30 s and nine probes that nobody answers).
+const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10));
+
 /// Limit of a TLS handshake: two round trips and a signature.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -33,6 +44,7 @@ pub struct Server {
     listener: TcpListener,
     addr: SocketAddr,
     tls: Option<TlsAcceptor>,
+    patience: Duration,
 }
 
 impl Server {
@@ -40,7 +52,12 @@ impl Server {
     pub async fn bind(addr: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(addr).await?;
         let addr = listener.local_addr()?;
-        Ok(Self { listener, addr, tls: None })
+        Ok(Self { listener, addr, tls: None, patience: PATIENCE })
+    }
+
+    /// Ends connections whose client takes nothing of its answer for so long.
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Speaks TLS, if there is a certificate.
@@ -56,7 +73,7 @@ impl Server {
     /// Serves `router` until `close` completes; then accepts no more, lets every connection finish
     /// its request, and returns when the last one has. Dropping it ends all of them.
     pub async fn run(self, router: Router, close: impl Future<Output = ()>) {
-        let connector = Arc::new(Connector::new(router, self.tls));
+        let connector = Arc::new(Connector::new(router, self.tls, self.patience));
         let graceful = GracefulShutdown::new();
         let mut connections = JoinSet::new();
         let mut close = std::pin::pin!(close);
@@ -83,19 +100,22 @@ struct Connector {
     builder: auto::Builder<TokioExecutor>,
     service: TowerToHyperService<Router>,
     tls: Option<TlsAcceptor>,
+    patience: Duration,
 }
 
 impl Connector {
-    fn new(router: Router, tls: Option<TlsAcceptor>) -> Self {
+    fn new(router: Router, tls: Option<TlsAcceptor>, patience: Duration) -> Self {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
         builder.http2().timer(TokioTimer::new());
-        Self { builder, service: TowerToHyperService::new(router), tls }
+        Self { builder, service: TowerToHyperService::new(router), tls, patience }
     }
 
     async fn serve(self: Arc<Self>, stream: TcpStream, watcher: Watcher) {
         // Events are small and must not wait for each other.
         let _ = stream.set_nodelay(true);
+        let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
+        let stream = Patient::new(stream, self.patience);
         let Some(tls) = &self.tls else { return self.speak(stream, watcher).await };
         match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
             Ok(Ok(stream)) => self.speak(stream, watcher).await,

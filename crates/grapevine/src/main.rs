@@ -4,6 +4,7 @@
 //! 2 the command line is wrong, 64 the configuration is wrong, 130 a second signal ended a drain.
 
 mod config;
+mod descriptors;
 mod engine;
 mod health;
 mod key;

@@ -8,6 +8,7 @@ use grapevine_node::telemetry::{self, Tracer};
 use grapevine_node::{App, Deps};
 
 use crate::Failure;
+use crate::descriptors;
 use crate::runtime::{self, Signals};
 
 /// For blocking calls that still run when everything else has ended (a DNS lookup, say).
@@ -20,6 +21,7 @@ const TRACES_LIMIT: Duration = Duration::from_secs(3);
 pub(crate) fn run() -> Result<(), Failure> {
     let config = Config::from_env(&ProcessEnv)?;
     let telemetry = telemetry::init(&config).map_err(Box::new)?;
+    descriptors::raise(config.max_inflight);
     let runtime = runtime::build(config.workers).map_err(Box::new)?;
     let served = runtime.block_on(serve(config, telemetry.tracer()));
     // Spans end with the bodies that hold them, so the runtime goes first.

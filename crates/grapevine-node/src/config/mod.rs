@@ -68,6 +68,8 @@ pub struct Config {
     pub bytes_per_token: f32,
     /// Largest request body, bytes.
     pub body_limit: usize,
+    /// A client's silence within its request's body, or not taking its answer, until it is given up.
+    pub client_timeout: Duration,
     /// Limit to connect to a replica.
     pub connect_timeout: Duration,
     /// Limit from a sent request to the first byte of the answer's headers.
@@ -155,6 +157,7 @@ impl Default for Config {
             tree: TreeConfig::default(),
             bytes_per_token: 4.0,
             body_limit: 64 << 20,
+            client_timeout: Duration::from_secs(120),
             connect_timeout: Duration::from_secs(5),
             first_byte_timeout: Duration::from_secs(30 * 60),
             stream_first_byte_timeout: Duration::from_secs(10 * 60),

@@ -173,6 +173,13 @@ fn requests() -> Vec<Setting> {
              in memory while a replica is being chosen and reached.",
         ),
         row(
+            "GRAPEVINE_CLIENT_TIMEOUT",
+            time(100 * MS, HOUR),
+            |c| &mut c.client_timeout,
+            "How long a client may send nothing of a request's body that it began (then 408), or take nothing \
+             of an answer that waits for it (then its connection is closed).",
+        ),
+        row(
             "GRAPEVINE_CONNECT_TIMEOUT",
             time(10 * MS, 5 * MINUTE),
             |c| &mut c.connect_timeout,

@@ -65,6 +65,7 @@ fn every_setting_sets_one_field_of_its_own() {
         ("GRAPEVINE_CLUSTER_SECRET", KEY),
         ("GRAPEVINE_CLUSTER_SECRET_PREVIOUS", "another secret, also long"),
         ("GRAPEVINE_BODY_LIMIT", "1KiB"),
+        ("GRAPEVINE_CLIENT_TIMEOUT", "1s"),
         ("GRAPEVINE_CONNECT_TIMEOUT", "10ms"),
         ("GRAPEVINE_FIRST_BYTE_TIMEOUT", "24h"),
         ("GRAPEVINE_STREAM_FIRST_BYTE_TIMEOUT", "1min"),

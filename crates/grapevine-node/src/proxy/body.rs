@@ -1,14 +1,26 @@
-//! Reading a request's body: once, whole, bounded.
+//! Reading a request's body: once, whole, bounded in size and in how long its client may be silent.
+
+use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
 use http_body::Body as _;
 use http_body_util::BodyExt;
+use tokio::time::timeout;
 
 use crate::error::RouterError;
 
 /// Most bytes reserved on the word of a Content-Length alone.
 const RESERVE_BYTES: usize = 1 << 20;
+
+/// What a client has sent.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Upload {
+    pub(super) data: Bytes,
+    /// Fields that came after it, if any did.
+    pub(super) trailers: Option<HeaderMap>,
+}
 
 /// Whether the announced length is already too much. Nothing has been read then, so a client that
 /// waits for `100 Continue` does not get one.
@@ -16,62 +28,106 @@ pub(super) fn announces_too_much(body: &Body, limit: usize) -> bool {
     body.size_hint().lower() > limit as u64
 }
 
-/// The whole body. One that arrives in one piece is not copied.
-pub(super) async fn read(body: &mut Body, limit: usize) -> Result<Bytes, RouterError> {
+/// The whole body. One that arrives in one piece is not copied. Between two pieces the client may take
+/// as long as `patience`.
+pub(super) async fn read(body: &mut Body, limit: usize, patience: Duration) -> Result<Upload, RouterError> {
     let announced = body.size_hint().lower();
-    let first = next_data(body).await?.unwrap_or_default();
-    if first.len() as u64 >= announced && body.is_end_stream() {
-        return if first.len() > limit { Err(RouterError::BodyTooLarge) } else { Ok(first) };
+    let mut pieces = Pieces { body, patience, trailers: None };
+    let first = pieces.next().await?.unwrap_or_default();
+    if first.len() > limit {
+        return Err(RouterError::BodyTooLarge);
+    }
+    if first.len() as u64 >= announced && pieces.body.is_end_stream() {
+        return Ok(Upload { data: first, trailers: None });
     }
     let mut whole =
         BytesMut::with_capacity((announced as usize).clamp(first.len(), RESERVE_BYTES.max(first.len())));
-    let mut next = Some(first);
-    while let Some(chunk) = next {
-        if whole.len() + chunk.len() > limit {
+    whole.extend_from_slice(&first);
+    while let Some(piece) = pieces.next().await? {
+        if whole.len() + piece.len() > limit {
             return Err(RouterError::BodyTooLarge);
         }
-        whole.extend_from_slice(&chunk);
-        next = next_data(body).await?;
+        whole.extend_from_slice(&piece);
     }
-    Ok(whole.freeze())
+    Ok(Upload { data: whole.freeze(), trailers: pieces.trailers })
 }
 
-/// The next piece of data; trailers are passed over.
-async fn next_data(body: &mut Body) -> Result<Option<Bytes>, RouterError> {
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| RouterError::BodyBroken)?;
-        if let Ok(data) = frame.into_data() {
-            return Ok(Some(data));
+struct Pieces<'a> {
+    body: &'a mut Body,
+    patience: Duration,
+    trailers: Option<HeaderMap>,
+}
+
+impl Pieces<'_> {
+    /// The next piece of data. Trailers are kept.
+    async fn next(&mut self) -> Result<Option<Bytes>, RouterError> {
+        loop {
+            let frame =
+                timeout(self.patience, self.body.frame()).await.map_err(|_| RouterError::BodyTimeout)?;
+            let Some(frame) = frame.transpose().map_err(|_| RouterError::BodyBroken)? else {
+                return Ok(None);
+            };
+            match frame.into_data() {
+                Ok(data) => return Ok(Some(data)),
+                Err(other) => self.trailers = other.into_trailers().ok(),
+            }
         }
     }
-    Ok(None)
 }
 
 #[cfg(test)]
 mod tests {
-    use futures_util::stream;
+    use futures_util::{StreamExt, stream};
+    use http::HeaderValue;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
 
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
 
     fn chunked(chunks: &[&'static str]) -> Body {
         let chunks: Vec<Result<&'static str, std::io::Error>> = chunks.iter().map(|c| Ok(*c)).collect();
         Body::from_stream(stream::iter(chunks))
     }
 
+    async fn data(mut body: Body, limit: usize) -> Result<Bytes, RouterError> {
+        read(&mut body, limit, PATIENCE).await.map(|upload| upload.data)
+    }
+
     #[tokio::test]
     async fn a31_the_limit_holds_with_and_without_a_length() {
         assert!(announces_too_much(&Body::from("12345"), 4));
         assert!(!announces_too_much(&Body::from("1234"), 4));
-        assert_eq!(read(&mut chunked(&["12", "34"]), 4).await.unwrap(), "1234");
-        assert_eq!(read(&mut chunked(&["12", "345"]), 4).await, Err(RouterError::BodyTooLarge));
-        assert_eq!(read(&mut chunked(&["12345"]), 4).await, Err(RouterError::BodyTooLarge));
-        assert_eq!(read(&mut Body::empty(), 4).await.unwrap(), "");
+        assert_eq!(data(chunked(&["12", "34"]), 4).await.unwrap(), "1234");
+        assert_eq!(data(chunked(&["12", "345"]), 4).await, Err(RouterError::BodyTooLarge));
+        assert_eq!(data(chunked(&["12345"]), 4).await, Err(RouterError::BodyTooLarge));
+        assert_eq!(data(Body::empty(), 4).await.unwrap(), "");
     }
 
     #[tokio::test]
     async fn a33_a_body_in_one_piece_is_not_copied() {
         let sent = Bytes::from(vec![b'x'; 1 << 20]);
-        let read = read(&mut Body::from(sent.clone()), 1 << 20).await.unwrap();
+        let read = data(Body::from(sent.clone()), 1 << 20).await.unwrap();
         assert_eq!(read.as_ptr(), sent.as_ptr());
+    }
+
+    #[tokio::test]
+    async fn trailers_are_kept_also_of_an_empty_body() {
+        let fields = HeaderMap::from_iter([("x-sum".parse().unwrap(), HeaderValue::from_static("1"))]);
+        for pieces in [&["a", "b"][..], &["ab"], &[]] {
+            let data = pieces.iter().map(|piece| Frame::data(Bytes::from(*piece)));
+            let frames = data.chain([Frame::trailers(fields.clone())]).map(Ok::<_, std::io::Error>);
+            let mut body = Body::new(StreamBody::new(stream::iter(frames.collect::<Vec<_>>())));
+            let upload = read(&mut body, 9, PATIENCE).await.unwrap();
+            assert_eq!((upload.data, upload.trailers), (pieces.concat().into(), Some(fields.clone())));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_stops_sending_is_given_up() {
+        let stalled = stream::iter([Ok::<_, std::io::Error>("half")]).chain(stream::pending());
+        let mut body = Body::from_stream(stalled);
+        assert_eq!(read(&mut body, 9, PATIENCE).await, Err(RouterError::BodyTimeout));
     }
 }

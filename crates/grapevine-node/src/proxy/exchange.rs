@@ -16,24 +16,25 @@ pub(super) struct Exchange {
     pub(super) began: Instant,
     pub(super) span: ServerSpan,
     outcome: Outcome,
-    _place: Place,
+    /// None while it waits for one.
+    place: Option<Place>,
 }
 
 impl Exchange {
-    /// A request that has its place; `began` is when its head was here.
-    pub(super) fn begin(
-        proxy: &Arc<Proxy>,
-        place: Place,
-        request: &ServerRequest<'_>,
-        began: Instant,
-    ) -> Self {
+    /// A request whose head is here.
+    pub(super) fn begin(proxy: &Arc<Proxy>, request: &ServerRequest<'_>) -> Self {
         Self {
             proxy: Arc::clone(proxy),
-            began,
+            began: Instant::now(),
             span: proxy.tracer.server(request),
             outcome: Outcome::ClientClosed,
-            _place: place,
+            place: None,
         }
+    }
+
+    /// It is one of those in flight, until it ends.
+    pub(super) fn take(&mut self, place: Place) {
+        self.place = Some(place);
     }
 
     /// Says how it ended.

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 
 use http::StatusCode;
+use rustix::io::Errno;
 
 /// Most bytes of an engine's error body that are looked at.
 pub const PEEK_BYTES: usize = 4_096;
@@ -46,15 +47,23 @@ pub fn refusal(status: StatusCode, body: &[u8]) -> Option<Refusal> {
 
 /// Whether nobody listens there: the process is gone, and its cache with it.
 pub fn refused(error: &reqwest::Error) -> bool {
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let io = cause.downcast_ref::<io::Error>();
-        if io.is_some_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
-            return true;
-        }
-        source = cause.source();
-    }
-    false
+    causes(error).any(|cause| cause.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Whether it was this router that had no socket for the connection: no descriptor, memory or port left.
+/// That says nothing of the replica.
+pub fn no_sockets(error: &reqwest::Error) -> bool {
+    causes(error).any(is_exhaustion)
+}
+
+fn is_exhaustion(error: &io::Error) -> bool {
+    const WANTS: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::ADDRNOTAVAIL];
+    Errno::from_io_error(error).is_some_and(|errno| WANTS.contains(&errno))
+}
+
+fn causes(error: &reqwest::Error) -> impl Iterator<Item = &io::Error> {
+    let chain = std::iter::successors(error.source(), |cause| (*cause).source());
+    chain.filter_map(|cause| cause.downcast_ref())
 }
 
 #[cfg(test)]
@@ -70,5 +79,14 @@ mod tests {
         assert_eq!(refusal(StatusCode::INTERNAL_SERVER_ERROR, leaving), Some(Refusal::Leaving));
         assert_eq!(refusal(StatusCode::SERVICE_UNAVAILABLE, b"Loading model"), Some(Refusal::Loading));
         assert_eq!(refusal(StatusCode::SERVICE_UNAVAILABLE, b"no"), None);
+    }
+
+    #[test]
+    fn a35_want_of_descriptors_is_told_from_an_unreachable_replica() {
+        let errno = |errno: Errno| io::Error::from_raw_os_error(errno.raw_os_error());
+        assert!(is_exhaustion(&errno(Errno::MFILE)) && is_exhaustion(&errno(Errno::ADDRNOTAVAIL)));
+        assert!(
+            !is_exhaustion(&errno(Errno::CONNREFUSED)) && !is_exhaustion(&io::ErrorKind::TimedOut.into())
+        );
     }
 }

@@ -1,16 +1,19 @@
 //! Sending a request to an engine, and to one other if the first accepted nothing.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::stream;
 use grapevine_tree::ReplicaId;
 use http::{HeaderMap, Method};
-use http_body::Body as _;
-use http_body_util::BodyExt;
+use http_body::{Body as _, Frame};
+use http_body_util::{BodyExt, StreamBody};
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
 use super::Proxy;
+use super::body::Upload;
 use super::failure::{self, PEEK_BYTES, Refusal};
 use super::owner;
 use super::pick::Pick;
@@ -31,7 +34,7 @@ pub(super) struct Outbound<'a> {
     /// Path and query as the client wrote them.
     pub(super) target: &'a str,
     pub(super) headers: &'a HeaderMap,
-    pub(super) body: &'a Bytes,
+    pub(super) body: &'a Upload,
 }
 
 /// An engine's answer, its body still to come.
@@ -147,6 +150,10 @@ impl Proxy {
 
     /// What a failure to get an answer means for the replica and for the client.
     fn explain(&self, replica: &Replica, error: &reqwest::Error) -> RouterError {
+        if failure::no_sockets(error) {
+            tracing::warn!(%error, "no socket left to reach a replica with");
+            return RouterError::NoSockets;
+        }
         if error.is_connect() {
             replica.health.connect_failed(self.clock.now(), failure::refused(error), rand::random());
             tracing::debug!(replica = replica.name, %error, "cannot connect");
@@ -203,7 +210,7 @@ impl Answer {
         let mut head = BytesMut::new();
         let read = async {
             while let Some(frame) = body.frame().await {
-                match frame.map(http_body::Frame::into_data) {
+                match frame.map(Frame::into_data) {
                     Ok(Ok(data)) => head.extend_from_slice(&data),
                     Ok(Err(_)) => {}
                     Err(_) => return false,
@@ -233,10 +240,18 @@ impl Outbound<'_> {
         url.set_query(query);
         let mut request = reqwest::Request::new(self.method.clone(), url);
         *request.headers_mut() = self.headers.clone();
-        if !self.body.is_empty() {
-            *request.body_mut() = Some(self.body.clone().into());
-        }
+        *request.body_mut() = self.body();
         request
+    }
+
+    /// The bytes are shared with every other attempt. Trailers need a body of unknown length.
+    fn body(&self) -> Option<reqwest::Body> {
+        let Upload { data, trailers } = self.body;
+        let Some(trailers) = trailers else {
+            return (!data.is_empty()).then(|| data.clone().into());
+        };
+        let frames = [Frame::data(data.clone()), Frame::trailers(trailers.clone())];
+        Some(reqwest::Body::wrap(StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>)))))
     }
 }
 
@@ -249,7 +264,7 @@ mod tests {
     fn url_of(base: &str, target: &str) -> String {
         let spec = ReplicaSpec { name: "a".into(), url: base.into() };
         let set = ReplicaSet::from_specs(&[spec]).unwrap();
-        let (headers, body) = (HeaderMap::new(), Bytes::new());
+        let (headers, body) = (HeaderMap::new(), Upload::default());
         let outbound = Outbound { method: &Method::GET, target, headers: &headers, body: &body };
         outbound.to(&set.replicas[0]).url().to_string()
     }

@@ -49,6 +49,18 @@ pub(super) fn prepare_request(headers: &mut HeaderMap, keep_credentials: bool) {
     }
 }
 
+/// Makes fields that a client sent after its body fit for an engine, and says before the body which they
+/// are. Nothing that frames a message or opens a door may come so late.
+pub(super) fn prepare_trailers(trailers: &mut HeaderMap, headers: &mut HeaderMap) {
+    strip_hop_by_hop(trailers);
+    for name in [header::HOST, header::CONTENT_LENGTH, header::TRAILER, header::AUTHORIZATION, X_API_KEY] {
+        trailers.remove(name);
+    }
+    for name in trailers.keys() {
+        headers.append(header::TRAILER, HeaderValue::from(name.clone()));
+    }
+}
+
 /// Makes an engine's header fields fit for the client. `event_stream`: its length is never known,
 /// and nobody on the way may buffer it.
 pub(super) fn prepare_response(headers: &mut HeaderMap, event_stream: bool) {
@@ -168,6 +180,14 @@ mod tests {
         prepare_request(&mut headers, true);
         let lines: Vec<_> = headers.get_all("authorization").iter().collect();
         assert_eq!(lines, ["Bearer a"]);
+    }
+
+    #[test]
+    fn trailers_are_announced_and_cannot_smuggle() {
+        let mut trailers = map(&[("x-sum", "1"), ("authorization", "Bearer b"), ("transfer-encoding", "x")]);
+        let mut headers = HeaderMap::new();
+        prepare_trailers(&mut trailers, &mut headers);
+        assert_eq!((names(&trailers), &headers["trailer"]), (vec!["x-sum"], &"x-sum".parse().unwrap()));
     }
 
     #[test]

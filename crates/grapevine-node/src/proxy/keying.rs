@@ -32,12 +32,19 @@ pub fn seed_of(secret: Option<&Secret>) -> KeySeed {
 
 /// What routing needs to know of `body`.
 pub(super) async fn extract(seed: KeySeed, api: Api, body: &Bytes) -> Prompt {
+    read(body, move |body| extract_here(seed, api, body)).await
+}
+
+/// What `look` finds in `body`. Where that takes long, streams of this thread go on meanwhile.
+pub(super) async fn read<T>(body: &Bytes, look: impl FnOnce(&[u8]) -> T + Send + 'static) -> T
+where
+    T: Default + Send + 'static,
+{
     if body.len() <= INLINE_BYTES {
-        return extract_here(seed, api, body);
+        return look(body);
     }
     let body = body.clone();
-    let read = tokio::task::spawn_blocking(move || extract_here(seed, api, &body));
-    read.await.unwrap_or_default()
+    tokio::task::spawn_blocking(move || look(&body)).await.unwrap_or_default()
 }
 
 fn extract_here(seed: KeySeed, api: Api, body: &[u8]) -> Prompt {
@@ -60,6 +67,16 @@ mod tests {
         assert!(seed_of(Some(&secret("a"))) == seed_of(Some(&secret("a"))));
         assert!(seed_of(Some(&secret("a"))) != seed_of(Some(&secret("b"))));
         assert!(seed_of(None) == OPEN_SEED);
+    }
+
+    #[tokio::test]
+    async fn a10_a_large_body_is_not_read_on_the_thread_that_relays_streams() {
+        let relaying = std::thread::current().id();
+        let reader = async |length| {
+            read(&Bytes::from(vec![b' '; length]), |_| Some(std::thread::current().id())).await
+        };
+        assert_eq!(reader(INLINE_BYTES).await, Some(relaying));
+        assert_ne!(reader(INLINE_BYTES + 1).await, Some(relaying));
     }
 
     #[tokio::test]

@@ -33,7 +33,7 @@ mod usage;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -117,6 +117,8 @@ pub struct Wiring {
 
 struct Settings {
     body_limit: usize,
+    /// Silence within a request's body until it is given up.
+    client_timeout: Duration,
     first_byte: Duration,
     stream_first_byte: Duration,
     idle: Duration,
@@ -144,6 +146,7 @@ impl Proxy {
         Self {
             settings: Settings {
                 body_limit: config.body_limit,
+                client_timeout: config.client_timeout,
                 first_byte: config.first_byte_timeout,
                 stream_first_byte: config.stream_first_byte_timeout,
                 idle: config.idle_timeout,
@@ -190,8 +193,9 @@ impl Proxy {
         turn: u64,
     ) -> Result<Response, RouterError> {
         let too_large = body::announces_too_much(body, self.settings.body_limit);
-        let admitted = self.admit(&parts, too_large, api).await;
-        let mut exchange = admitted.inspect_err(|error| self.metrics.ended(Outcome::of_error(*error)))?;
+        let welcome = self.check(&parts, too_large, api);
+        welcome.inspect_err(|error| self.metrics.ended(Outcome::of_error(*error)))?;
+        let mut exchange = self.admit(&parts).await?;
         if models::concerns(&parts.method, parts.uri.path(), parts.uri.query()) {
             return self.answer_models(exchange, &parts.headers).await;
         }
@@ -233,14 +237,8 @@ impl Proxy {
         Ok(self.respond(exchange, pick, answer, &parts.method, Api::Other))
     }
 
-    /// Everything that can be refused before the body is read.
-    async fn admit(
-        self: &Arc<Self>,
-        parts: &Parts,
-        too_large: bool,
-        api: Api,
-    ) -> Result<Exchange, RouterError> {
-        let began = Instant::now();
+    /// Everything that is refused by its head alone.
+    fn check(&self, parts: &Parts, too_large: bool, api: Api) -> Result<(), RouterError> {
         let path = parts.uri.path();
         if !path.starts_with('/') {
             return Err(RouterError::BadTarget);
@@ -251,18 +249,29 @@ impl Proxy {
         if let Some(gate) = &self.gate {
             gate.check(&parts.headers)?;
         }
-        if too_large {
-            return Err(RouterError::BodyTooLarge);
-        }
-        let place = self.admission.enter(&parts.headers).await?;
+        if too_large { Err(RouterError::BodyTooLarge) } else { Ok(()) }
+    }
+
+    /// A place, before the body is read. A client that leaves while it waits for one is counted, too.
+    async fn admit(self: &Arc<Self>, parts: &Parts) -> Result<Exchange, RouterError> {
         let request = ServerRequest {
             method: &parts.method,
             uri: &parts.uri,
             version: parts.version,
-            route: route_of(path),
+            route: route_of(parts.uri.path()),
             headers: &parts.headers,
         };
-        Ok(Exchange::begin(self, place, &request, began))
+        let mut exchange = Exchange::begin(self, &request);
+        match self.admission.enter(&parts.headers).await {
+            Ok(place) => {
+                exchange.take(place);
+                Ok(exchange)
+            }
+            Err(error) => {
+                exchange.refuse(error);
+                Err(error)
+            }
+        }
     }
 
     async fn answer(
@@ -273,10 +282,13 @@ impl Proxy {
         api: Api,
         turn: u64,
     ) -> Result<(Pick, Answer), RouterError> {
-        let body = body::read(body, self.settings.body_limit).await?;
+        let mut body = body::read(body, self.settings.body_limit, self.settings.client_timeout).await?;
         headers::prepare_request(&mut parts.headers, self.settings.keep_credentials);
-        let mut job = self.look_up(exchange, &parts.method, api, &body, turn).await;
-        if let Some(id) = owner::named(api, parts.uri.path(), &body) {
+        if let Some(trailers) = &mut body.trailers {
+            headers::prepare_trailers(trailers, &mut parts.headers);
+        }
+        let mut job = self.look_up(exchange, &parts.method, api, &body.data, turn).await;
+        if let Some(id) = owner::named(api, parts.uri.path(), &body.data).await {
             job.owner = Some(self.owner_of(&id).await);
         }
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());

@@ -15,7 +15,7 @@ use memchr::memmem;
 use serde::Deserialize;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::Proxy;
+use super::{Proxy, keying};
 
 /// Separates ids of responses from prefixes of prompts.
 const CONTEXT: u64 = 0x7265_7370_6f6e_7365;
@@ -36,10 +36,10 @@ const HEAD_BYTES: usize = 2_048;
 pub(super) const MOST_ASKED: usize = 16;
 
 /// The response that a request refers to.
-pub(super) fn named(api: Api, path: &str, body: &[u8]) -> Option<String> {
+pub(super) async fn named(api: Api, path: &str, body: &Bytes) -> Option<String> {
     let id = match path.strip_prefix(PATH) {
         Some(rest) => rest.split('/').next().map(str::to_owned),
-        None if api == Api::Responses => previous(body),
+        None if api == Api::Responses => keying::read(body, previous).await,
         None => None,
     };
     id.filter(|id| (1..=MAX_ID_BYTES).contains(&id.len()))
@@ -114,19 +114,22 @@ fn find_id(head: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_request_names_a_response_in_its_body_or_its_path() {
+    #[tokio::test]
+    async fn a_request_names_a_response_in_its_body_or_its_path() {
+        let named = async |api, path, body: &'static [u8]| named(api, path, &Bytes::from_static(body)).await;
         let body = br#"{"model":"m","previous_response_id":"resp_1","input":"hi"}"#;
-        assert_eq!(named(Api::Responses, "/v1/responses", body).as_deref(), Some("resp_1"));
-        assert_eq!(named(Api::Chat, "/v1/chat/completions", body), None);
-        assert_eq!(named(Api::Responses, "/v1/responses", br#"{"previous_response_id":null}"#), None);
-        assert_eq!(named(Api::Responses, "/v1/responses", br#"{"input":"\"previous_response_id\""}"#), None);
+        assert_eq!(named(Api::Responses, "/v1/responses", body).await.as_deref(), Some("resp_1"));
+        assert_eq!(named(Api::Chat, "/v1/chat/completions", body).await, None);
+        let null = br#"{"previous_response_id":null}"#;
+        assert_eq!(named(Api::Responses, "/v1/responses", null).await, None);
+        let text = br#"{"input":"\"previous_response_id\""}"#;
+        assert_eq!(named(Api::Responses, "/v1/responses", text).await, None);
         for path in
             ["/v1/responses/resp_2", "/v1/responses/resp_2/cancel", "/v1/responses/resp_2/input_items"]
         {
-            assert_eq!(named(Api::Other, path, b"").as_deref(), Some("resp_2"), "{path}");
+            assert_eq!(named(Api::Other, path, b"").await.as_deref(), Some("resp_2"), "{path}");
         }
-        assert_eq!(named(Api::Other, "/v1/responses/", b""), None);
+        assert_eq!(named(Api::Other, "/v1/responses/", b"").await, None);
     }
 
     #[test]

@@ -12,9 +12,9 @@ use tokio::io::copy_bidirectional;
 
 use axum::body::Body;
 use axum::response::Response;
-use bytes::Bytes;
 use grapevine_tree::Api;
 
+use super::body::Upload;
 use super::exchange::Exchange;
 use super::forward::{Answer, Outbound};
 use super::pick::Pick;
@@ -48,7 +48,7 @@ impl Proxy {
         headers::prepare_request(&mut parts.headers, self.settings.keep_credentials);
         ask_for_socket(&mut parts.headers);
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
-        let body = Bytes::new();
+        let body = Upload::default();
         let outbound = Outbound { method: &parts.method, target, headers: &parts.headers, body: &body };
         self.forward(Job::new(exchange, Api::Other, turn), &outbound).await
     }

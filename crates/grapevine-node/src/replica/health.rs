@@ -63,6 +63,8 @@ pub enum Probe {
     Refused,
     /// No answer in time, or no connection for another reason.
     Silent,
+    /// This router had no socket to ask with.
+    NotAsked,
 }
 
 /// Health of one replica.
@@ -181,6 +183,7 @@ impl Health {
             }
             // A busy engine may not answer its probe while it serves; a closed port is a fact.
             Probe::Silent | Probe::NotReady if served_meanwhile => return false,
+            Probe::NotAsked => return false,
             Probe::Silent => VERDICT_UNREACHABLE,
             Probe::Refused => {
                 self.refused.store(true, Relaxed);

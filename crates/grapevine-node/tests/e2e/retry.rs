@@ -44,6 +44,28 @@ async fn a17_a_connection_that_the_engine_closes_when_idle_fails_no_request() {
 }
 
 #[tokio::test]
+async fn a17_fifty_at_a_time_meet_no_connection_that_the_engine_is_closing() {
+    let engine = RawEngine::start(|mut conn| async move {
+        while let Ok(Some(_)) = tokio::time::timeout(Duration::from_secs(1), conn.request()).await {
+            conn.write(&json_response("200 OK", "{}")).await;
+        }
+    })
+    .await;
+    let mut config = config(&[engine.addr]);
+    config.pool_idle_timeout = Duration::from_millis(300);
+    let router = TestRouter::start(config).await;
+    let client = http();
+    for pause in [900, 950, 1_000, 1_050, 1_100] {
+        let asks = (0..50).map(|_| client.post(router.url("/v1/completions")).body("{}").send());
+        for answer in futures_util::future::join_all(asks).await {
+            assert_eq!(answer.unwrap().status(), 200);
+        }
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+    router.ended("ok", 250).await;
+}
+
+#[tokio::test]
 async fn a19_nothing_is_sent_again_after_the_first_byte() {
     let dying = || {
         RawEngine::start(|mut conn| async move {

@@ -83,12 +83,22 @@ impl TestRouter {
         format!("http://{}{path}", self.addr)
     }
 
+    /// Serves requests without a connection.
+    pub(crate) fn proxy(&self) -> Arc<grapevine_node::proxy::Proxy> {
+        Arc::clone(&self.app.proxy)
+    }
+
     pub(crate) fn status(&self) -> Status {
         self.app.status()
     }
 
     pub(crate) fn outcome(&self, name: &str) -> u64 {
         self.status().requests[name]
+    }
+
+    /// Requests that ended, however.
+    pub(crate) fn all_ended(&self) -> u64 {
+        self.status().requests.values().sum()
     }
 
     /// Waits until `n` requests ended as `name`.
@@ -277,16 +287,23 @@ impl Conn {
         Some(())
     }
 
-    pub(crate) async fn write(&mut self, bytes: &[u8]) {
-        let _ = self.stream.write_all(bytes).await;
+    /// Everything up to and with `end`.
+    pub(crate) async fn until(&mut self, end: &[u8]) -> String {
+        while !self.buffer.windows(end.len()).any(|w| w == end) && self.fill().await.is_some() {}
+        String::from_utf8_lossy(&std::mem::take(&mut self.buffer)).into_owned()
+    }
+
+    /// Whether the other side still takes what is written.
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).await.is_ok()
     }
 
     /// Writes one chunk of a chunked body.
-    pub(crate) async fn chunk(&mut self, bytes: &[u8]) {
+    pub(crate) async fn chunk(&mut self, bytes: &[u8]) -> bool {
         let mut framed = format!("{:x}\r\n", bytes.len()).into_bytes();
         framed.extend_from_slice(bytes);
         framed.extend_from_slice(b"\r\n");
-        self.write(&framed).await;
+        self.write(&framed).await
     }
 
     /// Sends back whatever comes, until the other side closes.
@@ -343,6 +360,16 @@ impl RawClient {
         self.stream.write_all(bytes.as_ref()).await.expect("the router reads");
     }
 
+    /// Writes what the router takes: it may close before it has all.
+    pub(crate) async fn try_write(&mut self, bytes: impl AsRef<[u8]>) {
+        let _ = self.stream.write_all(bytes.as_ref()).await;
+    }
+
+    /// Sends no more, and says so.
+    pub(crate) async fn end_writing(&mut self) {
+        let _ = self.stream.shutdown().await;
+    }
+
     /// Reads until `text` was received.
     pub(crate) async fn read_until(&mut self, text: &str) {
         let found = |received: &[u8]| received.windows(text.len()).any(|w| w == text.as_bytes());
@@ -354,6 +381,11 @@ impl RawClient {
         };
         let waited = tokio::time::timeout(PATIENCE, read).await;
         assert!(waited.is_ok(), "never received {text:?}: {:?}", self.text());
+    }
+
+    /// Reads what there is next.
+    pub(crate) async fn read_some(&mut self) {
+        assert_ne!(soon(self.stream.read_buf(&mut self.received)).await.unwrap_or(0), 0, "it ended");
     }
 
     /// Reads to the connection's end.

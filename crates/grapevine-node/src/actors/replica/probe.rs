@@ -6,7 +6,7 @@ use std::time::Duration;
 use grapevine_tree::ReplicaId;
 use http::StatusCode;
 
-use crate::proxy::failure::refused;
+use crate::proxy::failure::{no_sockets, refused};
 use crate::replica::Replica;
 use crate::replica::health::Probe;
 
@@ -23,6 +23,7 @@ pub(super) async fn probe(
     let found = match tokio::time::timeout(limit, asked).await {
         Err(_) => Probe::Silent,
         Ok(Err(error)) if refused(&error) => Probe::Refused,
+        Ok(Err(error)) if no_sockets(&error) => Probe::NotAsked,
         Ok(Err(_)) => Probe::Silent,
         Ok(Ok(response)) => judge(&replica, response.status()),
     };
