@@ -27,7 +27,10 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use crate::actors::replica::{Intervals, ProbeConfig};
 use crate::actors::{replica, tree};
 use crate::admin::access::Access;
+use crate::admin::ask::Asker;
+use crate::admin::heaviest::Weighed;
 use crate::admin::survey::{Observatory, policy_name};
+use crate::admin::warnings::Watchman;
 use crate::admin::{self, Admin};
 use crate::auth::{Gate, KeysError};
 use crate::clock::Clock;
@@ -35,6 +38,7 @@ use crate::config::{Config, Secret};
 use crate::mesh::{Fetcher, NodeHost, mesh_config};
 use crate::metrics::scrape::Scrape;
 use crate::metrics::{Metrics, PREFIX};
+use crate::observe::history::History;
 use crate::proxy::admission::Admission;
 use crate::proxy::stop::Stop;
 use crate::proxy::{self, Proxy, Wiring};
@@ -195,6 +199,13 @@ impl App {
         let observatory = Arc::new(Observatory {
             router_id: config.router_id.clone(),
             policy: config.policy,
+            mode: config.mode,
+            has_seeds: !config.gossip_seeds.is_empty(),
+            history: History::default(),
+            watchman: Watchman::default(),
+            asker: Asker::new(config.admin_token.as_ref())?,
+            weighed: Weighed::default(),
+            bytes_per_token: config.bytes_per_token,
             listen: front.addr(),
             admin_listen: admin.addr(),
             draining,
@@ -205,6 +216,8 @@ impl App {
             mesh: mesh.clone(),
             answers_peers: config.cluster_secret.is_some() || admin.addr().ip().is_loopback(),
         });
+        let sampled = Arc::clone(&observatory);
+        watchers.spawn(async move { sampled.keep_history().await });
         registry.register_collector(Box::new(Scrape(Arc::clone(&observatory))));
         Ok(Self {
             config,
@@ -242,8 +255,8 @@ impl App {
             let _ = closed.await;
         }));
         let access = Access::new(self.config.admin_token.as_ref(), self.admin.addr());
-        let admin = Admin { observatory: Arc::clone(&observatory), registry: self.registry, access };
-        let admin = admin::router(admin);
+        let (shown, limit) = (Arc::clone(&observatory), self.config.body_limit);
+        let admin = admin::router(Admin::new(shown, self.registry, access, limit));
         let admin = tokio::spawn(self.admin.run(admin, std::future::pending()));
         let _watchers = self.watchers;
         let mesh = self.mesh.clone();

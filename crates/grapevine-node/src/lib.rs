@@ -14,6 +14,7 @@ pub mod engine;
 pub mod error;
 pub mod mesh;
 pub mod metrics;
+pub mod observe;
 mod patient;
 pub mod proxy;
 pub mod replica;

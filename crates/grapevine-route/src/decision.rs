@@ -22,11 +22,13 @@ pub enum Reason {
     NoKey,
     /// A baseline policy was configured.
     Policy,
+    /// Shadow mode: by load alone, whatever affinity says.
+    Shadow,
 }
 
 impl Reason {
     /// All reasons, for metrics that must exist before they happen.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Affinity,
         Self::Home,
         Self::Load,
@@ -35,6 +37,7 @@ impl Reason {
         Self::Only,
         Self::NoKey,
         Self::Policy,
+        Self::Shadow,
     ];
 
     /// The name in metrics, spans and headers.
@@ -48,6 +51,7 @@ impl Reason {
             Self::Only => "only",
             Self::NoKey => "no_key",
             Self::Policy => "policy",
+            Self::Shadow => "shadow",
         }
     }
 }

@@ -6,9 +6,11 @@
 //! logs, spans, metrics and tests read. [`load`] counts what this router has in flight, [`peers`] keeps
 //! what others said they have. [`feedback`]
 //! holds answers against predictions: how much a cache holds ([`capacity`]), and whether it was lost.
+//! [`baseline`] says what random routing would have found, [`shadow`] what affinity would have done.
 //!
 //! Nothing here reads a clock, the network or a global random source.
 
+pub mod baseline;
 pub mod capacity;
 pub mod decision;
 pub mod feedback;
@@ -16,12 +18,15 @@ pub mod guard;
 pub mod load;
 pub mod peers;
 pub mod pick;
+pub mod shadow;
 pub mod vote;
 
+pub use baseline::random_tokens;
 pub use capacity::CapacityEstimate;
 pub use decision::{Decision, Reason};
 pub use feedback::{Answer, Feedback, Verdict};
 pub use load::{INTAKE_HALF_LIFE_MS, LoadGuard, LoadView, PeerLoad, ReplicaLoad};
 pub use peers::{PeerBook, ReportedLoad};
 pub use pick::{Ballot, Candidate, Policy, Request, cold_hash, decide};
+pub use shadow::{Shadowed, decide_shadowed};
 pub use vote::{Votes, Weights};

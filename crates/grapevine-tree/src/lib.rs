@@ -19,6 +19,6 @@ pub use delta::{DeltaEntry, Mark};
 pub use id::{Millis, ReplicaId, RouterId};
 pub use key::{Api, Extractor, KeySeed, PrefixKey, Prompt};
 pub use tree::{
-    LastUse, Match, Matches, PrefixTree, ReplicaHistory, SnapshotCredit, SnapshotNode, SnapshotPage, Teacher,
-    Translation, TreeConfig, TreeStats,
+    Heaviest, HeavyPrefix, LastUse, Match, Matches, PrefixTree, ReplicaHistory, SnapshotCredit, SnapshotNode,
+    SnapshotPage, Teacher, Translation, TreeConfig, TreeStats,
 };

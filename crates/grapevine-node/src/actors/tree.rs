@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+mod heaviest;
 mod snapshot;
 
 use super::mailbox::{Gauges, Mailbox, MailboxView};
@@ -117,6 +118,10 @@ impl TreeHandle {
         self.mailbox.try_send(Msg::Whole(message));
     }
 
+    async fn heavy(&self, message: heaviest::Msg) {
+        self.mailbox.send(Msg::Heavy(message)).await;
+    }
+
     async fn whole(&self, message: snapshot::Msg) {
         self.mailbox.send(Msg::Whole(message)).await;
     }
@@ -167,6 +172,7 @@ enum Msg {
         reply: oneshot::Sender<Drained>,
     },
     Whole(snapshot::Msg),
+    Heavy(heaviest::Msg),
 }
 
 struct TreeActor {
@@ -234,6 +240,7 @@ impl TreeActor {
             Msg::Forget { replica } => self.tree.forget(replica),
             Msg::Drain { budget, reply } => self.drain(budget, reply, now),
             Msg::Whole(message) => message.handle(&mut self.tree, now),
+            Msg::Heavy(message) => message.handle(&self.tree, now),
         }
     }
 

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use grapevine_mesh::{MeshStatus, Pulls, Snapshots, Traffic};
+use grapevine_tree::RouterId;
 
 use super::status::{GossipStatus, PeerStatus};
 
-/// The other routers.
-pub(super) fn peers(mesh: &MeshStatus) -> Vec<PeerStatus> {
+/// The other routers; `taught` are the predicted tokens that rest on each one's word, out of `predicted`.
+pub(super) fn peers(mesh: &MeshStatus, taught: &BTreeMap<RouterId, u64>, predicted: u64) -> Vec<PeerStatus> {
+    let tokens = |id| taught.get(&id).copied().unwrap_or_default();
     let peer = |peer: &grapevine_mesh::PeerStatus| PeerStatus {
         name: peer.name.to_string(),
         gossip_addr: peer.gossip_addr,
@@ -21,6 +23,8 @@ pub(super) fn peers(mesh: &MeshStatus) -> Vec<PeerStatus> {
         open: peer.open,
         lag_ms: peer.lag_ms,
         heard_ms_ago: peer.heard_ms_ago,
+        taught_tokens: tokens(peer.id),
+        taught_share: (predicted > 0).then(|| tokens(peer.id) as f64 / predicted as f64),
     };
     mesh.peers.iter().map(peer).collect()
 }

@@ -1,23 +1,36 @@
 //! The admin listener: probes, metrics, status, and what peers ask. Never on the public port.
 
 pub mod access;
+pub mod ask;
+pub mod decisions;
+mod events;
+#[cfg(test)]
+mod examples;
 mod exchange;
 mod fleet;
+pub mod fleet_view;
+pub mod heaviest;
+mod merge;
+mod sample;
 pub mod status;
 pub mod survey;
+mod views;
+pub mod warnings;
 
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::{IntoResponse, Response};
 use axum::{Router, routing::get};
 use prometheus_client::encoding::prometheus_text;
 use prometheus_client::registry::Registry;
 
+use tokio::sync::Semaphore;
+
 use access::Access;
-use status::Status;
+use events::Subscribers;
 use survey::Observatory;
 
 /// What the admin listener shows.
@@ -28,6 +41,18 @@ pub struct Admin {
     pub registry: Registry,
     /// Who may see them.
     pub access: Access,
+    /// Largest body that is explained, bytes.
+    pub body_limit: usize,
+    explain_places: Semaphore,
+    subscribers: Subscribers,
+}
+
+impl Admin {
+    /// Shows `observatory` and `registry` to those who may.
+    pub fn new(observatory: Arc<Observatory>, registry: Registry, access: Access, body_limit: usize) -> Self {
+        let (explain_places, subscribers) = (views::explain_places(), Subscribers::default());
+        Self { observatory, registry, access, body_limit, explain_places, subscribers }
+    }
 }
 
 /// The admin listener's routes.
@@ -36,7 +61,8 @@ pub fn router(admin: Admin) -> Router {
     let admin = Arc::new(admin);
     let guarded = Router::new()
         .route("/metrics", get(metrics))
-        .route("/api/v1/status", get(status_of))
+        .route("/api/v1/events", get(events::subscribe))
+        .merge(views::router(admin.body_limit))
         .route_layer(from_fn_with_state(Arc::clone(&admin), only_who_may));
     Router::new()
         .route("/livez", get(|| async { "ok\n" }))
@@ -69,8 +95,4 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
         }
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
-}
-
-async fn status_of(State(admin): State<Arc<Admin>>) -> Json<Status> {
-    Json(admin.observatory.status())
 }

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 /// Everything a router says of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
+    /// When this was true, Unix time in ms.
+    pub at_ms: u64,
     /// Who it is.
     pub router: RouterStatus,
     /// The other routers.
@@ -34,6 +36,14 @@ pub struct Status {
     pub gossip: GossipStatus,
     /// The actors' mailboxes.
     pub mailboxes: BTreeMap<String, MailboxStatus>,
+    /// What affinity would have done; absent unless the router runs in shadow mode.
+    pub shadow: Option<ShadowStatus>,
+    /// What somebody should know.
+    pub warnings: Vec<Warning>,
+    /// Time between two points, ms.
+    pub step_ms: u64,
+    /// The last minutes, oldest first.
+    pub points: Vec<Point>,
 }
 
 /// Who a router is.
@@ -49,6 +59,8 @@ pub struct RouterStatus {
     pub phase: String,
     /// How it chooses.
     pub policy: String,
+    /// `route`, or `shadow`: it routes by load alone and says what affinity would have done.
+    pub mode: String,
     /// Public listener.
     pub listen: SocketAddr,
     /// Admin listener.
@@ -84,6 +96,10 @@ pub struct PeerStatus {
     pub lag_ms: u64,
     /// Time since it was last heard of, ms.
     pub heard_ms_ago: u64,
+    /// Cached tokens predicted here because it had told of them.
+    pub taught_tokens: u64,
+    /// The same as a share of all that were predicted here. Absent while none were.
+    pub taught_share: Option<f64>,
 }
 
 /// An engine replica.
@@ -109,14 +125,20 @@ pub struct ReplicaStatus {
     pub peer_queued_tokens: f32,
     /// Cold tokens sent there lately by the whole fleet.
     pub intake_tokens: f32,
+    /// It gets no new requests and goes when those in flight have ended.
+    pub drain: bool,
     /// Requests sent there since the start.
     pub picks: u64,
+    /// Its share of this router's requests in the last minute. Absent while there were none.
+    pub share: Option<f64>,
     /// Its share of the token totals.
     pub tokens: TokenStatus,
     /// Predicted minus reported cached tokens, mean over the last answers. Absent until one reported.
     pub credit_error_tokens: Option<f32>,
     /// Tokens that its cache is believed to hold, if that is not the default.
     pub capacity_tokens: Option<u64>,
+    /// Who says so: `engine`, `learnt` from answers, or `default`.
+    pub capacity_source: String,
     /// Times that its predictions failed so that it must have lost its cache, as this router saw.
     pub lost_caches: u64,
     /// What its engine says of itself.
@@ -151,6 +173,9 @@ pub struct TokenStatus {
     pub prompt: u64,
     /// Of those, predicted to be cached.
     pub predicted_cached: u64,
+    /// What a replica drawn at random would have had cached, estimated.
+    #[serde(default)]
+    pub random_cached: u64,
     /// As answers reported.
     pub reported_prompt: u64,
     /// Cached, as answers reported.
@@ -248,4 +273,67 @@ pub struct MailboxStatus {
     pub busy_seconds: f64,
     /// Since the actor last came round, ms.
     pub idle_ms: u64,
+}
+
+/// Tokens that were and would have been found cached, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShadowStatus {
+    /// Requests decided.
+    pub decisions: u64,
+    /// Of those, placed where affinity would have placed them too.
+    pub agreed: u64,
+    /// Prompt tokens placed.
+    pub prompt_tokens: u64,
+    /// Of those, predicted to be cached where they went.
+    pub done_tokens: u64,
+    /// Of those, predicted to be cached where affinity would have sent them.
+    pub affinity_tokens: u64,
+}
+
+/// How serious a warning is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Worth knowing.
+    Info,
+    /// Something is worse than it could be.
+    Warn,
+    /// Requests fail or will.
+    Error,
+}
+
+/// Something that somebody should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    /// A name of few values; docs/operations.md has an entry for each.
+    pub code: String,
+    /// How serious it is.
+    pub level: Level,
+    /// The router that says so.
+    pub router: String,
+    /// The replica or peer that it is about.
+    pub subject: Option<String>,
+    /// Since when, Unix time in ms.
+    pub since_ms: Option<u64>,
+    /// What is the matter, and what to do.
+    pub text: String,
+}
+
+/// What happened in one step of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Point {
+    /// The step's end, Unix time in ms; a multiple of the step.
+    pub at_ms: u64,
+    /// Requests ended.
+    pub requests: u64,
+    /// Prompt tokens placed, estimated from bytes.
+    pub prompt: u64,
+    /// Of those, predicted to be cached.
+    pub predicted: u64,
+    /// What a replica drawn at random would have had cached, estimated.
+    pub random: u64,
+    /// Prompt tokens as answers reported.
+    pub reported_prompt: u64,
+    /// Cached, as answers reported.
+    pub reported_cached: u64,
 }

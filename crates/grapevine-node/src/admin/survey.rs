@@ -8,17 +8,25 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use grapevine_mesh::MeshHandle;
 use grapevine_route::Policy;
 
+use super::ask::Asker;
 use super::fleet::{gossip, peers};
+use super::heaviest::Weighed;
 use super::status::{
-    EngineStatus, MailboxStatus, ReplicaStatus, RouterStatus, Status, TokenStatus, TreeStatus,
+    EngineStatus, MailboxStatus, ReplicaStatus, RouterStatus, ShadowStatus, Status, TokenStatus, TreeStatus,
 };
+use super::warnings::{Facts, Watchman};
 use crate::actors::mailbox::MailboxView;
 use crate::actors::replica::ReplicaHandle;
 use crate::actors::tree::TreeHandle;
-use crate::clock::Clock;
+use crate::clock::{Clock, unix_ms};
+use crate::config::Mode;
+use crate::observe::history::{History, STEP_MS};
 use crate::proxy::Proxy;
 use crate::replica::Replica;
 use crate::replica::health::Standing;
+
+/// What warnings look back at, ms.
+const MINUTE_MS: u64 = 60_000;
 
 /// Everything that can be looked at.
 pub struct Observatory {
@@ -42,6 +50,20 @@ pub struct Observatory {
     pub tree: TreeHandle,
     /// The fleet.
     pub mesh: MeshHandle,
+    /// Whether prefixes decide.
+    pub mode: Mode,
+    /// Peers are configured.
+    pub has_seeds: bool,
+    /// The last minutes.
+    pub history: History,
+    /// Since when warnings hold.
+    pub watchman: Watchman,
+    /// Asks peers for their status.
+    pub asker: Asker,
+    /// The last look at the whole tree.
+    pub weighed: Weighed,
+    /// Bytes of a prompt for one token.
+    pub bytes_per_token: f32,
     /// Peers may ask this router: what they ask is sealed, or comes from this machine.
     pub answers_peers: bool,
 }
@@ -56,14 +78,35 @@ impl Observatory {
         willing && self.replicas.replicas().load().replicas.iter().any(alive)
     }
 
+    /// Whether it goes away.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
     /// All of it.
     pub fn status(&self) -> Status {
+        let mut status = self.figures();
+        let facts = Facts {
+            minute: self.history.lately(MINUTE_MS),
+            has_seeds: self.has_seeds,
+            name_conflict: self.mesh.status().name_conflict,
+        };
+        status.warnings = self.watchman.warnings(&status, &facts);
+        status.points = self.history.points();
+        status
+    }
+
+    /// All of it but warnings and the last minutes.
+    fn figures(&self) -> Status {
         let metrics = &self.proxy.metrics;
         let mesh = self.mesh.status();
+        let shares = self.history.shares();
+        let replicas = self.replicas.replicas().load();
         Status {
+            at_ms: unix_ms(),
             router: self.router(),
-            peers: peers(&mesh),
-            replicas: self.replicas.replicas().load().replicas.iter().map(|r| self.replica(r)).collect(),
+            peers: peers(&mesh, &self.proxy.taught.read(), metrics.predicted_tokens.get()),
+            replicas: replicas.replicas.iter().map(|r| self.replica(r, shares.get(&r.id).copied())).collect(),
             tree: self.tree_status(),
             inflight: self.proxy.admission.inflight(),
             waiting: self.proxy.admission.waiting(),
@@ -74,11 +117,27 @@ impl Observatory {
             tokens: TokenStatus {
                 prompt: metrics.prompt_tokens.get(),
                 predicted_cached: metrics.predicted_tokens.get(),
+                random_cached: metrics.random_tokens.get(),
                 reported_prompt: metrics.reported_prompt_tokens.get(),
                 reported_cached: metrics.reported_cached_tokens.get(),
             },
             gossip: gossip(&mesh),
             mailboxes: self.mailboxes(),
+            shadow: (self.mode == Mode::Shadow).then(|| self.shadow()),
+            warnings: Vec::new(),
+            step_ms: STEP_MS,
+            points: Vec::new(),
+        }
+    }
+
+    fn shadow(&self) -> ShadowStatus {
+        let shadow = &self.proxy.metrics.shadow;
+        ShadowStatus {
+            decisions: shadow.decisions.get(),
+            agreed: shadow.agreed.get(),
+            prompt_tokens: shadow.prompt_tokens.get(),
+            done_tokens: shadow.done_tokens.get(),
+            affinity_tokens: shadow.affinity_tokens.get(),
         }
     }
 
@@ -89,6 +148,7 @@ impl Observatory {
             uptime_seconds: self.clock.uptime().as_secs_f64(),
             phase: self.phase().to_owned(),
             policy: policy_name(self.policy).to_owned(),
+            mode: self.mode.name().to_owned(),
             listen: self.listen,
             admin_listen: self.admin_listen,
             gossip_listen: self.mesh.local_addr(),
@@ -103,7 +163,7 @@ impl Observatory {
         }
     }
 
-    fn replica(&self, replica: &Replica) -> ReplicaStatus {
+    fn replica(&self, replica: &Replica, share: Option<f64>) -> ReplicaStatus {
         let (own, view) = (replica.load.own_inflight(), replica.load.view());
         let own_queued = replica.load.own_queued_tokens();
         let counters = &replica.counters;
@@ -118,15 +178,19 @@ impl Observatory {
             peer_inflight: (view.inflight - own as f32).max(0.0),
             peer_queued_tokens: (view.queued_tokens - own_queued as f32).max(0.0),
             intake_tokens: view.intake_tokens,
+            drain: false,
             picks: counters.picks.load(Relaxed),
+            share,
             tokens: TokenStatus {
                 prompt: counters.prompt_tokens.load(Relaxed),
                 predicted_cached: counters.predicted_tokens.load(Relaxed),
+                random_cached: counters.random_tokens.load(Relaxed),
                 reported_prompt: counters.reported_prompt_tokens.load(Relaxed),
                 reported_cached: counters.reported_cached_tokens.load(Relaxed),
             },
             credit_error_tokens: replica.learnt.credit_error(),
             capacity_tokens: replica.learnt.capacity(),
+            capacity_source: replica.learnt.capacity_source().to_owned(),
             lost_caches: replica.learnt.lost_caches.load(Relaxed),
             engine: self.engine(replica),
         }

@@ -60,6 +60,8 @@ pub struct Config {
     pub replicas: Vec<ReplicaSpec>,
     /// How they are chosen.
     pub policy: Policy,
+    /// Whether prefixes decide, or are only watched.
+    pub mode: Mode,
     /// Votes and guard.
     pub weights: Weights,
     /// Tree limits.
@@ -153,6 +155,7 @@ impl Default for Config {
             cluster_secret_previous: None,
             replicas: Vec::new(),
             policy: Policy::default(),
+            mode: Mode::default(),
             weights: Weights::default(),
             tree: TreeConfig::default(),
             bytes_per_token: 4.0,
@@ -222,6 +225,26 @@ pub struct ReplicaSpec {
     pub name: String,
     /// Base URL, without a trailing slash.
     pub url: String,
+}
+
+/// Whether prefixes decide, or are only watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// They decide.
+    #[default]
+    Route,
+    /// Load alone decides; what affinity would have done is counted.
+    Shadow,
+}
+
+impl Mode {
+    /// The name in configuration and status.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Route => "route",
+            Self::Shadow => "shadow",
+        }
+    }
 }
 
 /// Shape of log lines.

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use grapevine_route::Policy;
 
-use super::LogFormat;
 use super::address::{Address, OptionalAddress, Seeds};
 use super::replicas::Replicas;
 use super::scalar::{
     Choice, Filter, InMillis, Name, Number, OptionalField, OptionalPath, SWITCH, size, time,
 };
 use super::setting::{Section, Setting, row, secret, token};
+use super::{LogFormat, Mode};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -25,6 +25,8 @@ const POLICIES: Choice<Policy> = Choice(&[
     ("random", Policy::Random),
     ("least-loaded", Policy::LeastLoaded),
 ]);
+
+const MODES: Choice<Mode> = Choice(&[("route", Mode::Route), ("shadow", Mode::Shadow)]);
 
 const LOG_FORMATS: Choice<LogFormat> = Choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]);
 
@@ -68,6 +70,13 @@ fn replicas() -> Vec<Setting> {
             |c| &mut c.policy,
             "How a replica is chosen. `affinity` follows the prompt's prefix against load; the others \
              are baselines to compare with.",
+        ),
+        row(
+            "GRAPEVINE_MODE",
+            MODES,
+            |c| &mut c.mode,
+            "`shadow` routes by load alone, and counts what affinity would have found cached: to see what \
+             it is worth before it decides anything.",
         ),
         row(
             "GRAPEVINE_REPLICA_CAPACITY",

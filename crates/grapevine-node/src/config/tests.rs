@@ -52,6 +52,7 @@ fn every_setting_sets_one_field_of_its_own() {
     let values = [
         ("GRAPEVINE_REPLICAS", "x=http://b:1,http://c:2"),
         ("GRAPEVINE_POLICY", "least-loaded"),
+        ("GRAPEVINE_MODE", "shadow"),
         ("GRAPEVINE_REPLICA_CAPACITY", "1000"),
         ("GRAPEVINE_LISTEN", "127.0.0.1:1"),
         ("GRAPEVINE_ADMIN_LISTEN", "127.0.0.1:2"),

@@ -4,7 +4,7 @@
 pub mod outcome;
 pub mod scrape;
 
-use grapevine_route::Reason;
+use grapevine_route::{Reason, Shadowed};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -36,6 +36,10 @@ pub struct Metrics {
     pub prompt_tokens: Counter,
     /// Of those, predicted to be cached.
     pub predicted_tokens: Counter,
+    /// What a replica drawn at random would have had cached, estimated.
+    pub random_tokens: Counter,
+    /// What shadow mode found.
+    pub shadow: Shadow,
     /// Prompt tokens that answers reported.
     pub reported_prompt_tokens: Counter,
     /// Cached tokens that answers reported.
@@ -64,6 +68,12 @@ impl Metrics {
             hits: counter(registry, "hits", "Requests placed where a prefix of them is believed cached"),
             prompt_tokens: counter(registry, "prompt_tokens", "Prompt tokens placed, estimated"),
             predicted_tokens: counter(registry, "predicted_cached_tokens", "Predicted to be cached"),
+            random_tokens: counter(
+                registry,
+                "random_cached_tokens",
+                "Would be cached had the replica been drawn at random, estimated",
+            ),
+            shadow: Shadow::new(registry),
             reported_prompt_tokens: counter(registry, "reported_prompt_tokens", "As answers reported"),
             reported_cached_tokens: counter(registry, "reported_cached_tokens", "As answers reported"),
             decision_seconds: histogram(registry, "decision_seconds", "Time to choose a replica", 1e-6, 16),
@@ -107,6 +117,46 @@ impl Metrics {
     /// Replicas chosen, by reason.
     pub fn decisions(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         Reason::ALL.iter().map(|r| r.name()).zip(self.decisions.iter().map(Counter::get))
+    }
+}
+
+/// What shadow mode counts: the same requests, placed by load and as affinity would have placed them.
+#[derive(Debug)]
+pub struct Shadow {
+    /// Requests decided.
+    pub decisions: Counter,
+    /// Of those, placed where affinity would have placed them too.
+    pub agreed: Counter,
+    /// Prompt tokens placed.
+    pub prompt_tokens: Counter,
+    /// Predicted to be cached where they went.
+    pub done_tokens: Counter,
+    /// Predicted to be cached where affinity would have sent them.
+    pub affinity_tokens: Counter,
+}
+
+impl Shadow {
+    fn new(registry: &mut Registry) -> Self {
+        Self {
+            decisions: counter(registry, "shadow_decisions", "Requests decided in shadow mode"),
+            agreed: counter(registry, "shadow_agreed", "Placed where affinity would have placed them too"),
+            prompt_tokens: counter(registry, "shadow_prompt_tokens", "Prompt tokens placed in shadow mode"),
+            done_tokens: counter(registry, "shadow_done_tokens", "Predicted to be cached where they went"),
+            affinity_tokens: counter(
+                registry,
+                "shadow_affinity_tokens",
+                "Predicted to be cached where affinity would have sent them",
+            ),
+        }
+    }
+
+    /// One request was decided twice.
+    pub fn count(&self, shadowed: &Shadowed) {
+        self.decisions.inc();
+        self.agreed.inc_by(u64::from(shadowed.agrees()));
+        self.prompt_tokens.inc_by(u64::from(shadowed.done.prompt_tokens));
+        self.done_tokens.inc_by(u64::from(shadowed.done.matched_tokens));
+        self.affinity_tokens.inc_by(u64::from(shadowed.wanted.matched_tokens));
     }
 }
 

@@ -12,14 +12,17 @@
 pub mod admin_paths;
 pub mod admission;
 mod body;
+mod consider;
 pub mod exchange;
 mod expectation;
+pub mod explain;
 pub mod failure;
 mod forward;
 mod headers;
 pub mod keying;
 mod linger;
 mod models;
+mod note;
 mod owner;
 mod pick;
 mod place;
@@ -51,6 +54,8 @@ use crate::config::Config;
 use crate::error::RouterError;
 use crate::metrics::Metrics;
 use crate::metrics::outcome::Outcome;
+use crate::observe::decisions::Decisions;
+use crate::observe::taught::Taught;
 use crate::telemetry::{ServerRequest, Tracer};
 use admission::{Admission, AdmissionLimits};
 use exchange::Exchange;
@@ -77,6 +82,10 @@ pub struct Proxy {
     client: reqwest::Client,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// The last decisions.
+    pub decisions: Decisions,
+    /// Whose word predictions rest on.
+    pub taught: Taught,
     /// How many requests are here.
     pub admission: Admission,
     gate: Option<Gate>,
@@ -161,6 +170,7 @@ impl Proxy {
             picker: Picker {
                 replicas: Arc::clone(wiring.replicas.replicas()),
                 policy: config.policy,
+                mode: config.mode,
                 weights: config.weights.clone(),
                 bytes_per_token: config.bytes_per_token,
                 max_inflight: config.max_inflight_per_replica,
@@ -173,6 +183,8 @@ impl Proxy {
             replicas: wiring.replicas,
             client: wiring.client,
             metrics: wiring.metrics,
+            decisions: Decisions::default(),
+            taught: Taught::default(),
             admission,
             gate: wiring.gate,
             models: ModelList::default(),
@@ -344,7 +356,7 @@ fn side_of(headers: &HeaderMap, method: &Method, event_stream: bool) -> Side {
 }
 
 /// The path as a name of few values, for spans.
-fn route_of(path: &str) -> Option<&'static str> {
+pub(crate) fn route_of(path: &str) -> Option<&'static str> {
     const KNOWN: [&str; 8] = [
         "/v1/chat/completions",
         "/v1/completions",

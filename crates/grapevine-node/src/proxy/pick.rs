@@ -4,13 +4,19 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use grapevine_route::{Ballot, Candidate, Decision, LoadGuard, Policy, Request, Weights, cold_hash, decide};
+use grapevine_route::{
+    Ballot, Candidate, Decision, LoadGuard, Policy, Request, Shadowed, Weights, cold_hash, decide,
+    decide_shadowed, random_tokens,
+};
 use grapevine_tree::{Matches, Millis, PrefixKey, ReplicaId};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
+use super::consider::Field;
 use super::expectation::Expectation;
+use crate::config::Mode;
 use crate::error::RouterError;
+use crate::observe::decisions::Considered;
 use crate::replica::health::Standing;
 use crate::replica::{Replica, ReplicaSet, SharedReplicas};
 
@@ -19,6 +25,7 @@ use crate::replica::{Replica, ReplicaSet, SharedReplicas};
 pub(super) struct Picker {
     pub(super) replicas: SharedReplicas,
     pub(super) policy: Policy,
+    pub(super) mode: Mode,
     pub(super) weights: Weights,
     pub(super) bytes_per_token: f32,
     /// Most of this router's requests on one replica; 0 = no limit.
@@ -42,6 +49,21 @@ pub(super) struct Question<'a> {
     pub(super) only: Option<ReplicaId>,
     /// Replicas that already refused it.
     pub(super) except: &'a [ReplicaId],
+    /// Candidates that somebody wants to see, at most.
+    pub(super) show: usize,
+}
+
+/// A replica for a request, and why. Nothing is counted yet.
+pub(super) struct Choice {
+    pub(super) replica: Arc<Replica>,
+    pub(super) decision: Decision,
+    /// Tokens that a replica drawn at random would have had cached, estimated.
+    pub(super) random_tokens: u32,
+    /// What affinity would have done, in shadow mode.
+    pub(super) shadowed: Option<Shadowed>,
+    pub(super) candidates_total: usize,
+    /// The best of them, as many as were asked for.
+    pub(super) considered: Vec<Considered>,
 }
 
 /// A replica that has the request, counted there until this is dropped.
@@ -69,16 +91,32 @@ impl Picker {
     ///
     /// Limits are read before the count is raised, so a burst may pass one by the number of worker
     /// threads.
-    pub(super) fn pick(&self, question: &Question<'_>, now: Millis) -> Result<Pick, RouterError> {
+    pub(super) fn pick(&self, question: &Question<'_>, now: Millis) -> Result<(Pick, Choice), RouterError> {
+        let choice = self.choose(question, now)?;
+        let (replica, decision) = (Arc::clone(&choice.replica), choice.decision.clone());
+        let load = replica.load.begin(decision.uncached_tokens());
+        replica.counters.picked(decision.prompt_tokens, decision.matched_tokens);
+        replica.counters.random_tokens.fetch_add(u64::from(choice.random_tokens), Relaxed);
+        Ok((Pick { replica, load, decision, expectation: None }, choice))
+    }
+
+    /// The replica for `question`. Changes nothing.
+    pub(super) fn choose(&self, question: &Question<'_>, now: Millis) -> Result<Choice, RouterError> {
         let set = self.replicas.load();
         SCRATCH.with_borrow_mut(|scratch| {
             self.gather(&set, question, now, scratch)?;
-            let decision = self.decide(question, scratch).ok_or(RouterError::NoReplica)?;
+            let (decision, shadowed, random_tokens) =
+                self.decide(question, scratch).ok_or(RouterError::NoReplica)?;
             let position = scratch.positions.get(decision.index).ok_or(RouterError::NoReplica)?;
-            let replica = set.replicas.get(*position).ok_or(RouterError::NoReplica)?;
-            let load = replica.load.begin(decision.uncached_tokens());
-            replica.counters.picked(decision.prompt_tokens, decision.matched_tokens);
-            Ok(Pick { replica: Arc::clone(replica), load, decision, expectation: None })
+            let replica = Arc::clone(set.replicas.get(*position).ok_or(RouterError::NoReplica)?);
+            let Scratch { candidates, positions, ballot } = scratch;
+            let candidates_total = candidates.len();
+            let bytes_per_token = self.bytes_per_token;
+            let field =
+                Field { replicas: &set.replicas, positions, candidates, ballot, bytes_per_token, now };
+            let considered =
+                if question.show == 0 { Vec::new() } else { field.considered(&decision, question.show) };
+            Ok(Choice { replica, decision, random_tokens, shadowed, candidates_total, considered })
         })
     }
 
@@ -129,7 +167,12 @@ impl Picker {
         if scratch.candidates.is_empty() { Err(RouterError::Overloaded) } else { Ok(()) }
     }
 
-    fn decide(&self, question: &Question<'_>, scratch: &mut Scratch) -> Option<Decision> {
+    /// The decision, what it would have been in shadow mode, and what a draw would have found.
+    fn decide(
+        &self,
+        question: &Question<'_>,
+        scratch: &mut Scratch,
+    ) -> Option<(Decision, Option<Shadowed>, u32)> {
         const NONE: &Matches = &Matches::new();
         let matches = question.matches.unwrap_or(NONE);
         let request = Request {
@@ -143,7 +186,13 @@ impl Picker {
         };
         let mut rng = SmallRng::seed_from_u64(self.seed ^ question.turn);
         let Scratch { candidates, ballot, .. } = scratch;
-        decide(self.policy, &self.weights, &request, candidates, ballot, &mut rng)
+        let random = random_tokens(&request, candidates.len()) as u32;
+        if self.mode == Mode::Shadow && self.policy == Policy::Affinity && candidates.len() > 1 {
+            let shadowed = decide_shadowed(&self.weights, &request, candidates, ballot, &mut rng)?;
+            return Some((shadowed.done.clone(), Some(shadowed), random));
+        }
+        let decision = decide(self.policy, &self.weights, &request, candidates, ballot, &mut rng)?;
+        Some((decision, None, random))
     }
 }
 
@@ -174,6 +223,7 @@ mod tests {
         Picker {
             replicas: Arc::new(ArcSwap::from_pointee(ReplicaSet::from_specs(&specs).unwrap())),
             policy,
+            mode: Mode::Route,
             weights: Weights::default(),
             bytes_per_token: 4.0,
             max_inflight: 0,
@@ -184,12 +234,12 @@ mod tests {
     }
 
     fn question(turn: u64) -> Question<'static> {
-        Question { turn, key: None, matches: None, only: None, except: &[] }
+        Question { turn, key: None, matches: None, only: None, except: &[], show: 0 }
     }
 
     fn names(picker: &Picker, turns: u64) -> Vec<String> {
         let mut names: Vec<_> =
-            (0..turns).map(|t| picker.pick(&question(t), 0).unwrap().replica.name.clone()).collect();
+            (0..turns).map(|t| picker.pick(&question(t), 0).unwrap().0.replica.name.clone()).collect();
         names.sort();
         names.dedup();
         names
@@ -234,7 +284,7 @@ mod tests {
         set.replicas[0].health.connect_failed(0, true, 0.5);
         set.replicas[0].health.served(50_000);
         let share = |now| {
-            let held: Vec<_> = (0..100).map(|turn| picker.pick(&question(turn), now).unwrap()).collect();
+            let held: Vec<_> = (0..100).map(|turn| picker.pick(&question(turn), now).unwrap().0).collect();
             held.iter().filter(|pick| pick.replica.name == "r1").count()
         };
         let shares = [share(50_000), share(55_000), share(60_000)];
@@ -256,14 +306,14 @@ mod tests {
     #[test]
     fn a_retry_goes_elsewhere_or_nowhere() {
         let picker = picker(2, Policy::RoundRobin);
-        let first = picker.pick(&question(0), 0).unwrap().replica;
+        let first = picker.pick(&question(0), 0).unwrap().0.replica;
         let refused = [first.id];
         let again = |turn| Question { except: &refused, ..question(turn) };
         for turn in 0..10 {
-            assert_ne!(picker.pick(&again(turn), 0).unwrap().replica.id, first.id);
+            assert_ne!(picker.pick(&again(turn), 0).unwrap().0.replica.id, first.id);
         }
         let alone = self::picker(1, Policy::RoundRobin);
-        let only = alone.pick(&question(0), 0).unwrap().replica;
+        let only = alone.pick(&question(0), 0).unwrap().0.replica;
         let refused = [only.id];
         let nowhere = Question { except: &refused, ..question(1) };
         assert_eq!(alone.pick(&nowhere, 0).err(), Some(RouterError::NoReplica));
@@ -273,7 +323,7 @@ mod tests {
     fn full_replicas_are_overloaded_not_absent() {
         let mut picker = picker(2, Policy::LeastLoaded);
         picker.max_inflight = 1;
-        let held: Vec<_> = (0..2).map(|t| picker.pick(&question(t), 0).unwrap()).collect();
+        let held: Vec<_> = (0..2).map(|t| picker.pick(&question(t), 0).unwrap().0).collect();
         assert_eq!(picker.pick(&question(2), 0).err(), Some(RouterError::Overloaded));
         drop(held);
         assert!(picker.pick(&question(3), 0).is_ok());
@@ -297,11 +347,11 @@ mod tests {
         let matches = vec![m];
         assert_eq!(cold_hash(&key, &matches), Some(5));
         assert_eq!(cold_hash(&key, &vec![Match { bytes: 1_024, ..m }]), Some(8));
-        let asked = Question { turn: 1, key: Some(&key), matches: Some(&matches), only: None, except: &[] };
-        let pick = picker.pick(&asked, 0).unwrap();
+        let asked = Question { key: Some(&key), matches: Some(&matches), ..question(1) };
+        let (pick, _) = picker.pick(&asked, 0).unwrap();
         assert_eq!((pick.replica.id, pick.decision.reason), (holder, Reason::Affinity));
         assert_eq!(pick.replica.load.own_queued_tokens(), 128);
         let late = Question { matches: None, ..asked };
-        assert_eq!(picker.pick(&late, 0).unwrap().decision.reason, Reason::NoKey);
+        assert_eq!(picker.pick(&late, 0).unwrap().0.decision.reason, Reason::NoKey);
     }
 }

@@ -28,9 +28,9 @@ pub(super) struct Job<'a> {
     /// The prompt is text alone.
     textual: bool,
     /// Present when the request has a prompt that was read.
-    key: Option<Arc<PrefixKey>>,
+    pub(super) key: Option<Arc<PrefixKey>>,
     /// What the tree knows of it; `None` when it was not asked or did not answer in time.
-    matches: Option<Matches>,
+    pub(super) matches: Option<Matches>,
     /// Present when it names a stored response: the replica that owns it, if anybody remembers.
     pub(super) owner: Option<Option<ReplicaId>>,
     /// The number of the router's next pick when the tree was asked.
@@ -72,17 +72,15 @@ impl Proxy {
     /// Picks a replica and tells the tree at once: the next request with this prefix must see it,
     /// long before the engine has answered.
     pub(super) fn place(&self, job: &mut Job<'_>, except: &[ReplicaId]) -> Result<Pick, RouterError> {
-        let first = job.route.take();
-        let is_first = first.is_some();
-        let route = first.unwrap_or_else(|| job.exchange.span.route());
+        let route = job.route.take().unwrap_or_else(|| job.exchange.span.route());
         if let (Some(key), Some(matches)) = (&job.key, &mut job.matches) {
             self.recent.complete(job.asked_at, key, matches);
         }
         let only = job.owner.flatten().filter(|owner| !except.contains(owner));
-        let question =
-            Question { turn: job.turn, key: job.key.as_deref(), matches: job.matches.as_ref(), only, except };
-        let mut pick = match self.picker.pick(&question, self.clock.now()) {
-            Ok(pick) => pick,
+        let (key, matches) = (job.key.as_deref(), job.matches.as_ref());
+        let question = Question { turn: job.turn, key, matches, only, except, show: self.to_show() };
+        let (mut pick, choice) = match self.picker.pick(&question, self.clock.now()) {
+            Ok(picked) => picked,
             Err(error) => {
                 route.fail(error.facts().code);
                 return Err(error);
@@ -95,16 +93,7 @@ impl Proxy {
             let expected = Expectation { epoch, textual: job.textual, last_use };
             pick.expectation = job.matches.is_some().then_some(expected);
         }
-        let decision = &pick.decision;
-        self.metrics.decided(decision.reason);
-        self.metrics.prompt_tokens.inc_by(u64::from(decision.prompt_tokens));
-        self.metrics.predicted_tokens.inc_by(u64::from(decision.matched_tokens));
-        if decision.matched_tokens > 0 {
-            self.metrics.hits.inc();
-        }
-        if is_first {
-            self.metrics.decision_seconds.observe(job.began.elapsed().as_secs_f64());
-        }
+        self.note(job, choice, 1 + except.len() as u32, job.began.elapsed());
         route.decided(&pick.decision, &pick.replica.name);
         Ok(pick)
     }
@@ -135,7 +124,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn keyed(&self) -> Option<&Arc<PrefixKey>> {
+    pub(super) fn keyed(&self) -> Option<&Arc<PrefixKey>> {
         self.key.as_ref().filter(|key| !key.hashes.is_empty())
     }
 }

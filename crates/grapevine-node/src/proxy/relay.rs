@@ -212,6 +212,7 @@ impl Relay {
         self.held.span.usage(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens);
         let Some(cached) = usage.cached_tokens else { return };
         let prompt = usage.prompt_tokens.unwrap_or(0);
+        self.held.exchange.reported(cached);
         self.held.pick.replica.counters.reported(prompt, cached);
         self.held.exchange.proxy.metrics.reported_prompt_tokens.inc_by(prompt);
         self.held.exchange.proxy.metrics.reported_cached_tokens.inc_by(cached);

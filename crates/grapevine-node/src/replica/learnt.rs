@@ -1,6 +1,6 @@
 //! What the replica actor learnt of a replica, for everybody to look at.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Written by the replica actor.
 #[derive(Debug)]
@@ -9,6 +9,8 @@ pub struct Learnt {
     credit_error: AtomicU32,
     /// 0 is unknown.
     capacity: AtomicU64,
+    /// The capacity is its engine's word, not learnt from answers.
+    said: AtomicBool,
     /// Times that its predictions failed so that it must have lost its cache.
     pub lost_caches: AtomicU64,
 }
@@ -18,6 +20,7 @@ impl Default for Learnt {
         Self {
             credit_error: AtomicU32::new(f32::NAN.to_bits()),
             capacity: AtomicU64::new(0),
+            said: AtomicBool::new(false),
             lost_caches: AtomicU64::new(0),
         }
     }
@@ -41,9 +44,19 @@ impl Learnt {
         Some(self.capacity.load(Relaxed)).filter(|tokens| *tokens > 0)
     }
 
-    /// Sets it.
-    pub fn set_capacity(&self, tokens: u64) {
+    /// Sets it; `said` when its engine says so.
+    pub fn set_capacity(&self, tokens: u64, said: bool) {
+        self.said.store(said, Relaxed);
         self.capacity.store(tokens, Relaxed);
+    }
+
+    /// Whose word the capacity is: `engine`, `learnt` or `default`.
+    pub fn capacity_source(&self) -> &'static str {
+        match (self.capacity(), self.said.load(Relaxed)) {
+            (None, _) => "default",
+            (Some(_), true) => "engine",
+            (Some(_), false) => "learnt",
+        }
     }
 }
 
@@ -55,8 +68,10 @@ mod tests {
     fn unknown_is_not_zero() {
         let learnt = Learnt::default();
         assert_eq!((learnt.credit_error(), learnt.capacity()), (None, None));
+        assert_eq!(learnt.capacity_source(), "default");
         learnt.set_credit_error(Some(0.0));
-        learnt.set_capacity(7);
+        learnt.set_capacity(7, true);
         assert_eq!((learnt.credit_error(), learnt.capacity()), (Some(0.0), Some(7)));
+        assert_eq!(learnt.capacity_source(), "engine");
     }
 }

@@ -80,6 +80,8 @@ pub struct Counters {
     pub prompt_tokens: AtomicU64,
     /// Of those, predicted to be in its cache.
     pub predicted_tokens: AtomicU64,
+    /// What a replica drawn at random would have had cached of those, estimated.
+    pub random_tokens: AtomicU64,
     /// Prompt tokens that its answers reported.
     pub reported_prompt_tokens: AtomicU64,
     /// Cached tokens that its answers reported.

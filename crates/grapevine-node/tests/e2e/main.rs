@@ -15,6 +15,7 @@ mod headers;
 mod health;
 mod http2;
 mod load;
+mod look;
 mod metrics;
 mod patience;
 mod protocol;

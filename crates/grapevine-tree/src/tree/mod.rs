@@ -16,6 +16,7 @@
 
 mod arena;
 mod credit;
+mod heaviest;
 mod index;
 mod labels;
 mod last_use;
@@ -32,6 +33,7 @@ use smallvec::SmallVec;
 
 use self::arena::{Arena, NONE, NodeId, PackedMark, pack};
 use self::credit::{Slot, Tick, tick};
+pub use self::heaviest::{Heaviest, HeavyPrefix};
 pub use self::last_use::LastUse;
 pub use self::lookup::{Match, Matches, Teacher};
 use self::outbox::Outbox;

@@ -101,7 +101,7 @@ impl Lessons {
             return;
         }
         lesson.told = Some(tokens);
-        replica.learnt.set_capacity(tokens);
+        replica.learnt.set_capacity(tokens, said.is_some());
         effects.capacity.push((replica.id, tokens));
     }
 }

@@ -1,0 +1,49 @@
+//! Keeps the last minutes: notes every two seconds what has been counted.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use grapevine_route::Reason;
+
+use super::survey::Observatory;
+use crate::clock::unix_ms;
+use crate::observe::history::{STEP_MS, Totals};
+
+impl Observatory {
+    /// Notes totals at multiples of the step, so that routers' points add up. Never ends.
+    pub async fn keep_history(&self) {
+        loop {
+            let now = unix_ms();
+            let next = (now / STEP_MS + 1) * STEP_MS;
+            self.note_totals(now / STEP_MS * STEP_MS);
+            tokio::time::sleep(Duration::from_millis(next - now)).await;
+        }
+    }
+
+    fn note_totals(&self, at_ms: u64) {
+        let set = self.replicas.replicas().load();
+        let picks = set.replicas.iter().map(|r| (r.id, r.counters.picks.load(Relaxed))).collect();
+        self.history.sample(at_ms, self.totals(), picks);
+    }
+
+    fn totals(&self) -> Totals {
+        let metrics = &self.proxy.metrics;
+        let guarded = metrics.decisions().filter(|(name, _)| *name == Reason::Guard.name()).map(|(_, n)| n);
+        Totals {
+            requests: metrics.requests().map(|(_, n)| n).sum(),
+            prompt: metrics.prompt_tokens.get(),
+            predicted: metrics.predicted_tokens.get(),
+            random: metrics.random_tokens.get(),
+            reported_prompt: metrics.reported_prompt_tokens.get(),
+            reported_cached: metrics.reported_cached_tokens.get(),
+            decisions: metrics.decisions().map(|(_, n)| n).sum(),
+            guarded: guarded.sum(),
+            lookups: metrics.lookups.get(),
+            late: metrics.lookups_missed.get(),
+            mailbox_drops: self.tree.mailbox().dropped + self.replicas.mailbox().dropped,
+            telemetry_drops: 0,
+            log_drops: 0,
+            evicted: self.tree.stats().evicted,
+        }
+    }
+}
