@@ -91,7 +91,7 @@ impl Proxy {
         })
     }
 
-    async fn owner_in(&self, api: Api, path: &str, body: &[u8]) -> Option<ReplicaId> {
-        self.owner_of(&owner::named(api, path, body)?).await
+    async fn owner_in(&self, api: Api, path: &str, body: &Bytes) -> Option<ReplicaId> {
+        self.owner_of(&owner::named(api, path, body).await?).await
     }
 }
