@@ -48,7 +48,9 @@ pub(super) fn insert(
     let mut walk = Walk { arena, node: NONE, at: 0 };
     let mut gap = 0;
     for (i, &mark) in path.iter().enumerate().take(reach) {
-        if let Some(place) = walk.arena.find(mark) {
+        if gap == i && walk.goes_on(mark) {
+            gap = i + 1;
+        } else if let Some(place) = walk.arena.find(mark) {
             walk.enter(place, path.get(gap..i)?, moved);
             gap = i + 1;
         }
@@ -64,6 +66,14 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// Takes the next step within the label, where no search is needed. False when it has another
+    /// boundary there, or ends.
+    fn goes_on(&mut self, mark: PackedMark) -> bool {
+        let goes_on = self.node != NONE && self.arena.label(self.node).get(self.at + 1) == Some(&mark);
+        self.at += usize::from(goes_on);
+        goes_on
+    }
+
     /// The path goes on at a known boundary; `missing` are those before it that nobody knew.
     fn enter(
         &mut self,
