@@ -36,6 +36,19 @@ const PURE: &[(&str, &[&str])] = &[
     ("grapevine-route", &["grapevine-tree", "rand", "smallvec", "xxhash-rust"]),
 ];
 
+/// What the product is built on by decision, each at its place: replacing one is a redesign, not a refactoring.
+const FOUNDATIONS: &[(&str, &str)] = &[
+    ("grapevine-node", "tokio"),
+    ("grapevine-node", "axum"),
+    ("grapevine-node", "reqwest"),
+    ("grapevine-node", "serde"),
+    ("grapevine-node", "tracing"),
+    ("grapevine-node", "opentelemetry"),
+    ("grapevine-node", "opentelemetry-otlp"),
+    ("grapevine-mesh", "chitchat"),
+    ("grapevine-mesh", "bincode"),
+];
+
 /// Longest source file, lines. Beyond it a file holds more than one concept.
 const MAX_LINES: usize = 500;
 
@@ -88,6 +101,15 @@ fn libraries_stay_where_they_belong() {
                 assert!(allowed.contains(&used.as_str()), "{name} is pure: no {used}");
             }
         }
+    }
+}
+
+#[test]
+fn the_foundations_stay() {
+    let dependencies = dependencies();
+    for (name, library) in FOUNDATIONS {
+        let uses = &dependencies[*name];
+        assert!(uses.iter().any(|used| used == library), "{name} is to use {library}");
     }
 }
 
