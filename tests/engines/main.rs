@@ -5,7 +5,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
+mod fleet;
 mod pairs;
+#[path = "../e2e/process.rs"]
+#[expect(dead_code, reason = "shared with the tests of simulated engines, which use more of it")]
+mod process;
 mod vllm;
 
 use std::fmt::Write as _;
@@ -33,12 +37,7 @@ struct Row {
 
 #[test]
 fn what_the_key_predicts_as_shared_is_what_vllm_finds_in_its_cache() {
-    let Some(vllm) = Vllm::from_env() else {
-        // Not by `eprintln`, which a passing test's runner keeps to itself.
-        writeln!(std::io::stderr(), "SKIPPED: GRAPEVINE_TEST_VLLM is not set, see tests/engines/README.md")
-            .unwrap();
-        return;
-    };
+    let Some(vllm) = Vllm::from_env() else { return skip() };
     let rows: Vec<_> = pairs().iter().map(|pair| measure(&vllm, pair)).collect();
     println!("{}", table(&rows));
     let wrong: Vec<_> = rows.iter().filter(|row| !row.is_right()).map(|row| row.name).collect();
@@ -48,6 +47,12 @@ fn what_the_key_predicts_as_shared_is_what_vllm_finds_in_its_cache() {
         let comparable = a.expect == Expect::Equal && b.expect == Expect::Equal;
         assert!(!(apart && comparable) || a.predicted > b.predicted, "{} against {}", a.name, b.name);
     }
+}
+
+/// Not by `eprintln`, which a passing test's runner keeps to itself.
+fn skip() {
+    writeln!(std::io::stderr(), "SKIPPED: GRAPEVINE_TEST_VLLM is not set, see tests/engines/README.md")
+        .unwrap();
 }
 
 fn measure(vllm: &Vllm, pair: &Pair) -> Row {

@@ -1,6 +1,7 @@
 //! A vLLM server on loopback, for as long as the test runs.
 
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -70,23 +71,57 @@ pub(crate) struct Usage {
 impl Vllm {
     /// The server that `GRAPEVINE_TEST_VLLM` names: `VENV:MODEL` starts one, a URL is one that runs.
     pub(crate) fn from_env() -> Option<Self> {
-        let named = std::env::var("GRAPEVINE_TEST_VLLM").ok().filter(|named| !named.is_empty())?;
+        let named = named()?;
         if named.starts_with("http://") {
             return Some(Self::at(named, None));
         }
-        let (venv, model) = named.split_once(':').expect("GRAPEVINE_TEST_VLLM is VENV:MODEL or a URL");
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-        let process = Command::new(format!("{venv}/bin/python"))
-            .args(["-m", "vllm.entrypoints.openai.api_server", "--model", model, "--port", &port])
-            .args(ARGS)
-            .envs(SETTINGS)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let vllm = Self::at(format!("http://127.0.0.1:{port}"), Some(process));
+        let vllm = Self::start(&named, free_port(), &[]);
         vllm.wait_until_ready();
         Some(vllm)
+    }
+
+    /// Starts one from `VENV:MODEL`; it is ready later. Later arguments go before earlier ones.
+    pub(crate) fn start(named: &str, port: u16, args: &[&str]) -> Self {
+        let (venv, model) = named.split_once(':').expect("GRAPEVINE_TEST_VLLM is VENV:MODEL or a URL");
+        let port = port.to_string();
+        // All processes of one server, low in priority, in a group of their own.
+        let process = Command::new("nice")
+            .args(["-n", "10", &format!("{venv}/bin/python"), "-m", "vllm.entrypoints.openai.api_server"])
+            .args(["--model", model, "--port", &port])
+            .args(ARGS)
+            .args(args)
+            .envs(SETTINGS)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self::at(format!("http://127.0.0.1:{port}"), Some(process))
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Sends a signal to the server's first process alone, as supervisors do.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.process.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([format!("-{name}"), pid]).status().unwrap().success());
+    }
+
+    /// Waits for its end, and ends what it left behind.
+    pub(crate) fn ended(mut self) {
+        let mut process = self.process.take().unwrap();
+        process.wait().unwrap();
+        kill_group(process.id());
+    }
+
+    /// The sum of all samples of a metric.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let text = self.get("/metrics").unwrap_or_default();
+        let of = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        text.lines().filter(of).filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
     }
 
     fn at(url: String, process: Option<Child>) -> Self {
@@ -95,7 +130,7 @@ impl Vllm {
         Self { process, url, client, runtime }
     }
 
-    fn wait_until_ready(&self) {
+    pub(crate) fn wait_until_ready(&self) {
         let deadline = Instant::now() + START_LIMIT;
         while self.get("/health").is_none() {
             assert!(Instant::now() < deadline, "vLLM did not start in {START_LIMIT:?}");
@@ -168,10 +203,25 @@ fn usage(usage: &Value) -> Option<Usage> {
 }
 
 impl Drop for Vllm {
-    /// SIGTERM ends all of its processes; SIGKILL would leave the engine's behind.
+    /// SIGTERM ends all of its processes; SIGKILL of the first would leave the engine's behind.
     fn drop(&mut self) {
         let Some(process) = &mut self.process else { return };
         let _ = Command::new("kill").args(["-TERM", &process.id().to_string()]).status();
         let _ = process.wait();
+        kill_group(process.id());
     }
+}
+
+fn kill_group(leader: u32) {
+    let group = format!("-{leader}");
+    let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
+}
+
+/// What `GRAPEVINE_TEST_VLLM` says, if anything.
+pub(crate) fn named() -> Option<String> {
+    std::env::var("GRAPEVINE_TEST_VLLM").ok().filter(|named| !named.is_empty())
+}
+
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use axum::Router;
 use grapevine_mesh::{MeshError, MeshHandle};
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, header};
 use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -34,7 +34,8 @@ use crate::admin::warnings::Watchman;
 use crate::admin::{self, Admin};
 use crate::auth::{Gate, KeysError};
 use crate::clock::Clock;
-use crate::config::{Config, Secret};
+use crate::config::Config;
+use crate::discovery::{self, DiscoveryError};
 use crate::mesh::{Fetcher, NodeHost, mesh_config};
 use crate::metrics::scrape::Scrape;
 use crate::metrics::{Metrics, PREFIX};
@@ -42,7 +43,7 @@ use crate::observe::history::History;
 use crate::proxy::admission::Admission;
 use crate::proxy::stop::Stop;
 use crate::proxy::{self, Proxy, Wiring};
-use crate::replica::{ReplicaError, ReplicaSet};
+use crate::replica::{ReplicaError, ReplicaSet, bearer};
 use crate::server::Server;
 use crate::telemetry::Tracer;
 use crate::tls::{Certificate, TlsError};
@@ -115,6 +116,9 @@ pub enum BuildError {
     /// A key that cannot be sent.
     #[error("GRAPEVINE_ENGINE_KEY holds characters that no header field may hold")]
     EngineKey,
+    /// A source of replicas cannot be used.
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
     /// Clients' keys cannot be used.
     #[error(transparent)]
     Keys(#[from] KeysError),
@@ -175,6 +179,7 @@ impl App {
         let (tree, tree_task) = tree::spawn(config.tree.clone(), clock);
         let probes = probe_config(&config, &client);
         let (replica_handle, replica_task) = replica::spawn(replicas, probes, tree.clone(), clock, seed);
+        discovery::start(&config, &replica_handle, &mut watchers)?;
         let informed = Arc::new(AtomicBool::new(true));
         let wiring = Wiring {
             replicas: replica_handle.clone(),
@@ -361,11 +366,18 @@ async fn bind(addr: SocketAddr, patience: Duration) -> Result<Server, BuildError
 }
 
 fn probe_config(config: &Config, client: &reqwest::Client) -> ProbeConfig {
-    let intervals = Intervals { probe: config.health_interval, metrics: config.metrics_interval };
+    let intervals = Intervals {
+        probe: config.health_interval,
+        metrics: config.metrics_interval,
+        models: config.models_interval,
+    };
     ProbeConfig {
         intervals,
         timeout: config.health_timeout,
         client: client.clone(),
+        pool_idle: config.pool_idle_timeout,
+        names: Arc::new(config.metric_names.clone()),
+        kind: config.engine_kind,
         assumed_capacity: config.tree.default_capacity_tokens,
     }
 }
@@ -404,17 +416,10 @@ fn engine_client(config: &Config) -> Result<reqwest::Client, BuildError> {
         builder = builder.tls_certs_merge(reqwest::Certificate::from_pem_bundle(&pem)?);
     }
     if let Some(key) = &config.engine_key {
-        builder = builder.default_headers(engine_headers(key)?);
+        let key = bearer(key).map_err(|_| BuildError::EngineKey)?;
+        builder = builder.default_headers(HeaderMap::from_iter([(header::AUTHORIZATION, key)]));
     }
     Ok(builder.build()?)
-}
-
-/// What every request to an engine carries, probes too.
-fn engine_headers(key: &Secret) -> Result<HeaderMap, BuildError> {
-    let bearer = [b"Bearer ", key.expose()].concat();
-    let mut value = HeaderValue::from_bytes(&bearer).map_err(|_| BuildError::EngineKey)?;
-    value.set_sensitive(true);
-    Ok(HeaderMap::from_iter([(header::AUTHORIZATION, value)]))
 }
 
 #[cfg(test)]

@@ -65,6 +65,12 @@ pub enum RouterError {
     /// No replica can be reached.
     #[error("no replica can be reached")]
     NoReplica,
+    /// No replica serves the model that the request names.
+    #[error("the model does not exist")]
+    ModelNotFound,
+    /// There is no replica, or all of them drain.
+    #[error("no replica is known yet; try again later")]
+    EmptyFleet,
     /// The engine took the request and closed the connection without an answer.
     #[error("the engine closed the connection without an answer")]
     EngineClosed,
@@ -93,7 +99,7 @@ pub struct Facts {
 
 impl RouterError {
     /// All errors, for metrics that must exist before they happen.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::AdminPath,
         Self::BadTarget,
         Self::BodyTooLarge,
@@ -105,6 +111,8 @@ impl RouterError {
         Self::QueueTimeout,
         Self::NoSockets,
         Self::NoReplica,
+        Self::ModelNotFound,
+        Self::EmptyFleet,
         Self::EngineClosed,
         Self::EngineTimeout,
         Self::ShuttingDown,
@@ -125,6 +133,8 @@ impl RouterError {
             Self::QueueTimeout => (StatusCode::SERVICE_UNAVAILABLE, "queue_timeout", Router, Retry::Never),
             Self::NoSockets => (StatusCode::SERVICE_UNAVAILABLE, "no_sockets", Router, Retry::Never),
             Self::NoReplica => (StatusCode::SERVICE_UNAVAILABLE, "no_replica", Engine, Retry::OtherReplica),
+            Self::ModelNotFound => (StatusCode::NOT_FOUND, "model_not_found", Client, Retry::Never),
+            Self::EmptyFleet => (StatusCode::SERVICE_UNAVAILABLE, "empty_fleet", Router, Retry::Never),
             Self::EngineClosed => (StatusCode::BAD_GATEWAY, "engine_closed", Engine, Retry::Never),
             Self::EngineTimeout => (StatusCode::GATEWAY_TIMEOUT, "engine_timeout", Engine, Retry::Never),
             Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down", Router, Retry::Never),
@@ -152,6 +162,51 @@ impl RouterError {
     fn body(self, api: Api) -> String {
         error_body(self.facts().status, self.facts().code, &self.to_string(), api)
     }
+}
+
+/// An error, and what its answer names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The error.
+    pub error: RouterError,
+    /// The model that the request names.
+    pub model: Option<String>,
+}
+
+impl From<RouterError> for Refused {
+    fn from(error: RouterError) -> Self {
+        Self { error, model: None }
+    }
+}
+
+impl Refused {
+    /// The answer, in the shape that clients of `api` expect. An unknown model gets what OpenAI's or
+    /// Anthropic's API says.
+    pub fn response(self, api: Api) -> axum::response::Response {
+        let mut response = self.error.response(api);
+        if let (RouterError::ModelNotFound, Some(model)) = (self.error, &self.model) {
+            *response.body_mut() = axum::body::Body::from(unknown_model(model, api));
+        }
+        response
+    }
+}
+
+fn unknown_model(model: &str, api: Api) -> String {
+    let body = match api {
+        Api::Messages => serde_json::json!({
+            "type": "error",
+            "error": { "type": "not_found_error", "message": format!("model: {model}") },
+        }),
+        _ => serde_json::json!({
+            "error": {
+                "message": format!("The model `{model}` does not exist or you do not have access to it."),
+                "type": "invalid_request_error",
+                "param": null,
+                "code": RouterError::ModelNotFound.facts().code,
+            },
+        }),
+    };
+    body.to_string()
 }
 
 /// An error object as clients of `api` expect it.

@@ -10,6 +10,7 @@ pub mod auth;
 mod bounded;
 pub mod clock;
 pub mod config;
+pub mod discovery;
 pub mod engine;
 pub mod error;
 pub mod mesh;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request actors -- ask lookup, tell observe/retract --> +------------+ --> TreeStats snapshot
-//! replica actor --- must forget, tell peer_tokens ----> | PrefixTree |
+//! replica actor --- must forget/remove, tell tokens --> | PrefixTree |
 //! mesh host ------- ask drain, tell apply -------------> +------------+
 //!                   ask and must snapshots (`snapshot`)
 //! ```
@@ -103,6 +103,11 @@ impl TreeHandle {
         self.mailbox.send(Msg::Forget { replica }).await;
     }
 
+    /// Must: the replica is gone for good.
+    pub async fn remove(&self, replica: ReplicaId) {
+        self.mailbox.send(Msg::Remove { replica }).await;
+    }
+
     /// Ask: what changed by own picks, at most about `budget` bytes of it. Nothing when the mailbox
     /// is full; what there was to say is then said next time. Without a deadline, as a drain takes:
     /// an answer that comes too late would be lost.
@@ -165,6 +170,9 @@ enum Msg {
         tokens: u64,
     },
     Forget {
+        replica: ReplicaId,
+    },
+    Remove {
         replica: ReplicaId,
     },
     Drain {
@@ -238,6 +246,7 @@ impl TreeActor {
             }
             Msg::SetCapacity { replica, tokens } => self.tree.set_capacity(replica, tokens),
             Msg::Forget { replica } => self.tree.forget(replica),
+            Msg::Remove { replica } => self.tree.remove(replica),
             Msg::Drain { budget, reply } => self.drain(budget, reply, now),
             Msg::Whole(message) => message.handle(&mut self.tree, now),
             Msg::Heavy(message) => message.handle(&self.tree, now),

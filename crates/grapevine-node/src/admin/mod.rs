@@ -11,6 +11,7 @@ mod fleet;
 pub mod fleet_view;
 pub mod heaviest;
 mod merge;
+mod replicas;
 mod sample;
 pub mod status;
 pub mod survey;
@@ -63,6 +64,7 @@ pub fn router(admin: Admin) -> Router {
         .route("/metrics", get(metrics))
         .route("/api/v1/events", get(events::subscribe))
         .merge(views::router(admin.body_limit))
+        .merge(replicas::router())
         .route_layer(from_fn_with_state(Arc::clone(&admin), only_who_may));
     Router::new()
         .route("/livez", get(|| async { "ok\n" }))

@@ -34,6 +34,8 @@ pub struct Status {
     pub tokens: TokenStatus,
     /// Gossip totals.
     pub gossip: GossipStatus,
+    /// Where replicas come from.
+    pub discovery: Vec<SourceStatus>,
     /// The actors' mailboxes.
     pub mailboxes: BTreeMap<String, MailboxStatus>,
     /// What affinity would have done; absent unless the router runs in shadow mode.
@@ -102,6 +104,17 @@ pub struct PeerStatus {
     pub taught_share: Option<f64>,
 }
 
+/// A source of replicas.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SourceStatus {
+    /// `static`, `file`, `dns`, `kubernetes` or `admin`.
+    pub source: String,
+    /// Replicas that it lists.
+    pub replicas: usize,
+    /// Why its last look failed: what it lists is of an earlier one.
+    pub problem: Option<String>,
+}
+
 /// An engine replica.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReplicaStatus {
@@ -111,6 +124,12 @@ pub struct ReplicaStatus {
     pub url: String,
     /// Its id on the wire, hexadecimal.
     pub id: String,
+    /// Who lists it: `static`, `file`, `dns`, `kubernetes` or `admin`.
+    pub source: String,
+    /// Its capacity relative to the others.
+    pub weight: f32,
+    /// The models that it serves, the first hundred of them; absent while they are not known.
+    pub models: Option<Vec<String>>,
     /// `up`, `suspect`, `unreachable` or `not_ready`.
     pub health: String,
     /// Its cache generation.

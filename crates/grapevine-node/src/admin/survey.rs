@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use grapevine_mesh::MeshHandle;
 use grapevine_route::Policy;
@@ -12,7 +13,8 @@ use super::ask::Asker;
 use super::fleet::{gossip, peers};
 use super::heaviest::Weighed;
 use super::status::{
-    EngineStatus, MailboxStatus, ReplicaStatus, RouterStatus, ShadowStatus, Status, TokenStatus, TreeStatus,
+    EngineStatus, MailboxStatus, ReplicaStatus, RouterStatus, ShadowStatus, SourceStatus, Status,
+    TokenStatus, TreeStatus,
 };
 use super::warnings::{Facts, Watchman};
 use crate::actors::mailbox::MailboxView;
@@ -20,6 +22,7 @@ use crate::actors::replica::ReplicaHandle;
 use crate::actors::tree::TreeHandle;
 use crate::clock::{Clock, unix_ms};
 use crate::config::Mode;
+use crate::discovery::SourceView;
 use crate::observe::history::{History, STEP_MS};
 use crate::proxy::Proxy;
 use crate::replica::Replica;
@@ -27,6 +30,12 @@ use crate::replica::health::Standing;
 
 /// What warnings look back at, ms.
 const MINUTE_MS: u64 = 60_000;
+
+/// Models that status shows of one replica.
+const SHOWN_MODELS: usize = 100;
+
+/// How long a router that starts waits for its replicas to say what they serve, before it is ready.
+const MODELS_WAIT: Duration = Duration::from_secs(3);
 
 /// Everything that can be looked at.
 pub struct Observatory {
@@ -70,12 +79,14 @@ pub struct Observatory {
 
 impl Observatory {
     /// Whether new requests should come here: it knows what its peers know or waited long enough, it is
-    /// not draining, and a replica may be alive.
+    /// not draining, and a replica may be alive; at the start also what those serve.
     pub fn ready(&self) -> bool {
         let now = self.clock.now();
         let alive = |r: &Arc<Replica>| r.health.standing(now) <= Standing::Suspect;
         let willing = self.mesh.is_joined() && !self.draining.load(Relaxed);
-        willing && self.replicas.replicas().load().replicas.iter().any(alive)
+        let set = self.replicas.replicas().load();
+        let told = self.clock.uptime() >= MODELS_WAIT || !set.open().any(|r| alive(r) && r.is_unasked());
+        willing && told && set.open().any(alive)
     }
 
     /// Whether it goes away.
@@ -122,6 +133,7 @@ impl Observatory {
                 reported_cached: metrics.reported_cached_tokens.get(),
             },
             gossip: gossip(&mesh),
+            discovery: self.replicas.replicas().load().sources.iter().map(source).collect(),
             mailboxes: self.mailboxes(),
             shadow: (self.mode == Mode::Shadow).then(|| self.shadow()),
             warnings: Vec::new(),
@@ -163,6 +175,11 @@ impl Observatory {
         }
     }
 
+    /// One replica, whatever its share of the traffic is.
+    pub fn one_replica(&self, replica: &Replica) -> ReplicaStatus {
+        self.replica(replica, None)
+    }
+
     fn replica(&self, replica: &Replica, share: Option<f64>) -> ReplicaStatus {
         let (own, view) = (replica.load.own_inflight(), replica.load.view());
         let own_queued = replica.load.own_queued_tokens();
@@ -171,6 +188,9 @@ impl Observatory {
             name: replica.name.clone(),
             url: replica.url.clone(),
             id: format!("{:?}", replica.id),
+            source: replica.source.name().to_owned(),
+            weight: replica.weight,
+            models: replica.models().map(|models| models.into_iter().take(SHOWN_MODELS).collect()),
             health: replica.health.standing(self.clock.now()).name().to_owned(),
             epoch: replica.epoch.load(Relaxed),
             inflight: own,
@@ -178,7 +198,7 @@ impl Observatory {
             peer_inflight: (view.inflight - own as f32).max(0.0),
             peer_queued_tokens: (view.queued_tokens - own_queued as f32).max(0.0),
             intake_tokens: view.intake_tokens,
-            drain: false,
+            drain: replica.draining,
             picks: counters.picks.load(Relaxed),
             share,
             tokens: TokenStatus {
@@ -200,7 +220,7 @@ impl Observatory {
         let vitals = replica.engine.load();
         let reading = vitals.as_ref().map(|v| v.reading).unwrap_or_default();
         EngineStatus {
-            kind: reading.kind.name().to_owned(),
+            kind: replica.kind().name().to_owned(),
             age_ms: vitals.as_ref().map(|v| self.clock.now().saturating_sub(v.at)),
             waiting: reading.waiting,
             running: reading.running,
@@ -238,6 +258,11 @@ impl Observatory {
             idle_ms: self.clock.now().saturating_sub(view.last_progress),
         }
     }
+}
+
+fn source(view: &SourceView) -> SourceStatus {
+    let SourceView { source, replicas, problem } = view;
+    SourceStatus { source: source.name().to_owned(), replicas: *replicas, problem: problem.clone() }
 }
 
 /// The policy's name in configuration and status.

@@ -13,7 +13,7 @@ const SECRET: &str =
 /// Adds what is wrong with `config` as a whole.
 pub(super) fn check(config: &Config, mistakes: &mut Vec<Mistake>) {
     let mut refuse = |setting: &str, problem: String| mistakes.push(Mistake::new(setting, problem));
-    if config.replicas.is_empty() {
+    if config.replicas.is_empty() && !config.discovers() {
         refuse("GRAPEVINE_REPLICAS", replicas::EMPTY.to_owned());
     }
     if overlap(config.listen, config.admin_listen) {

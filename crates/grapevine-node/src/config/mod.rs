@@ -16,6 +16,7 @@ mod render;
 mod replicas;
 mod scalar;
 mod setting;
+mod sources;
 mod strings;
 mod table;
 
@@ -28,10 +29,14 @@ use grapevine_route::{Policy, Weights};
 use grapevine_tree::TreeConfig;
 use http::HeaderName;
 
+use crate::engine::{Kind, Names};
+
 pub use mistake::{Mistake, Mistakes};
 pub use otel::TracesConfig;
 pub use render::{Effective, Source, effective, help, markdown};
+pub(crate) use replicas::{MAX_REPLICAS, spec};
 pub use setting::{Section, Setting};
+pub use sources::{DnsName, KubernetesEndpoints};
 pub use strings::{NotUnicode, ProcessEnv, Strings};
 pub use table::sections;
 
@@ -56,8 +61,20 @@ pub struct Config {
     pub cluster_secret: Option<Secret>,
     /// Still accepted while secrets rotate.
     pub cluster_secret_previous: Option<Secret>,
-    /// The replicas.
+    /// The replicas that are listed.
     pub replicas: Vec<ReplicaSpec>,
+    /// File that lists more of them.
+    pub replicas_file: Option<PathBuf>,
+    /// Names in DNS that stand for more of them.
+    pub replicas_dns: Vec<DnsName>,
+    /// Who is asked for these names; empty: whom the system asks.
+    pub dns_servers: Vec<SocketAddr>,
+    /// Endpoints of Kubernetes that are more of them.
+    pub replicas_kubernetes: Vec<KubernetesEndpoints>,
+    /// Metrics of engines that are called otherwise than is known.
+    pub metric_names: Names,
+    /// What all replicas are of which nothing else is said; `None`: that is found out.
+    pub engine_kind: Option<Kind>,
     /// How they are chosen.
     pub policy: Policy,
     /// Whether prefixes decide, or are only watched.
@@ -118,6 +135,8 @@ pub struct Config {
     pub health_timeout: Duration,
     /// Time between two looks at a replica's metrics; zero = never.
     pub metrics_interval: Duration,
+    /// Time between two questions to a replica for its models; zero = never.
+    pub models_interval: Duration,
     /// How long a request waits for the tree before it is routed by load alone.
     pub lookup_timeout: Duration,
     /// Gossip tick.
@@ -154,6 +173,12 @@ impl Default for Config {
             cluster_secret: None,
             cluster_secret_previous: None,
             replicas: Vec::new(),
+            replicas_file: None,
+            replicas_dns: Vec::new(),
+            dns_servers: Vec::new(),
+            replicas_kubernetes: Vec::new(),
+            metric_names: Names::default(),
+            engine_kind: None,
             policy: Policy::default(),
             mode: Mode::default(),
             weights: Weights::default(),
@@ -184,6 +209,7 @@ impl Default for Config {
             health_interval: Duration::from_secs(10),
             health_timeout: Duration::from_secs(5),
             metrics_interval: Duration::from_secs(5),
+            models_interval: Duration::from_secs(60),
             lookup_timeout: Duration::from_millis(5),
             gossip_interval: Duration::from_millis(250),
             join_timeout: grapevine_mesh::DEFAULT_JOIN_TIMEOUT,
@@ -214,17 +240,42 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Whether replicas come from elsewhere than the list.
+    pub fn discovers(&self) -> bool {
+        self.replicas_file.is_some() || !self.replicas_dns.is_empty() || !self.replicas_kubernetes.is_empty()
+    }
+}
+
 fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// One replica as configured.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One replica as it is configured or was discovered.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ReplicaSpec {
     /// Its name in metrics, headers and logs; `host:port` unless said.
     pub name: String,
     /// Base URL, without a trailing slash.
     pub url: String,
+    /// Capacity relative to the others.
+    pub weight: f32,
+    /// The models that it serves; `None`: it is asked.
+    pub models: Option<Vec<String>>,
+    /// What it is; `None`: that is found out.
+    pub kind: Option<Kind>,
+    /// Sent to it in place of every other credential.
+    pub key: Option<Secret>,
+    /// It is not to get requests for now.
+    pub held: bool,
+}
+
+impl ReplicaSpec {
+    /// A replica of which nothing else is said.
+    pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
+        let (name, url) = (name.into(), url.into());
+        Self { name, url, weight: 1.0, models: None, kind: None, key: None, held: false }
+    }
 }
 
 /// Whether prefixes decide, or are only watched.

@@ -11,7 +11,7 @@ use super::scalar::{Kind, MAX_NAME, is_name};
 
 /// Most replicas. With 1,000 two 32-bit ids collide with a probability of 1 in 8,600, and a decision
 /// that looks at each still takes microseconds.
-const MAX_REPLICAS: usize = 1_000;
+pub(crate) const MAX_REPLICAS: usize = 1_000;
 
 /// `URL` or `name=URL`, separated by commas; at least one.
 pub(super) struct Replicas;
@@ -48,13 +48,18 @@ impl Kind for Replicas {
 }
 
 /// What to do about no replicas.
-pub(super) const EMPTY: &str = "no replica is given: list the engines' base URLs, for example `http://10.0.0.1:8000,http://10.0.0.2:8000`";
+pub(super) const EMPTY: &str = "no replica is given: list the engines' base URLs, for example `http://10.0.0.1:8000,http://10.0.0.2:8000`, or say where they are found (GRAPEVINE_REPLICAS_FILE, _DNS or _KUBERNETES)";
 
 fn replica(item: &str) -> Result<ReplicaSpec, String> {
     let (name, text) = match item.split_once('=') {
         Some((name, url)) if !name.contains("://") => (Some(name.trim()), url.trim()),
         _ => (None, item),
     };
+    spec(name, text)
+}
+
+/// The replica at `text`, called `name` or else by its host and port.
+pub(crate) fn spec(name: Option<&str>, text: &str) -> Result<ReplicaSpec, String> {
     let url = base_url(text)?;
     let name = match name {
         Some(name) if is_name(name) => name.to_owned(),
@@ -66,11 +71,11 @@ fn replica(item: &str) -> Result<ReplicaSpec, String> {
         None => host_and_port(&url),
     };
     // One spelling of an address gives one id on every router.
-    Ok(ReplicaSpec { name, url: url.as_str().trim_end_matches('/').to_owned() })
+    Ok(ReplicaSpec::new(name, url.as_str().trim_end_matches('/')))
 }
 
 /// Checks a base URL. Credentials are never repeated in an error.
-fn base_url(text: &str) -> Result<Url, String> {
+pub(super) fn base_url(text: &str) -> Result<Url, String> {
     let Some((scheme, rest)) = text.split_once("://") else {
         let shown = if text.contains('@') { "a replica" } else { &format!("`{text}`") };
         return Err(format!("{shown} has no scheme: write `http://host:port` or `https://host:port`"));

@@ -249,6 +249,12 @@ pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= MAX_NAME && text.chars().all(safe)
 }
 
+/// Whether `text` can be the name of a Prometheus metric.
+pub(super) fn is_metric_name(text: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    text.starts_with(|c: char| !c.is_ascii_digit()) && text.len() <= MAX_NAME && text.chars().all(good)
+}
+
 impl Kind for Name {
     type Value = String;
 

@@ -1,32 +1,22 @@
 //! The one table of settings. A row gives a setting's name, type with limits, field and meaning; its
 //! default is what [`super::Config::default`] holds. A new setting is a field there and a row here.
 
+mod replicas;
+
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use grapevine_route::Policy;
-
+use super::LogFormat;
 use super::address::{Address, OptionalAddress, Seeds};
-use super::replicas::Replicas;
 use super::scalar::{
     Choice, Filter, InMillis, Name, Number, OptionalField, OptionalPath, SWITCH, size, time,
 };
 use super::setting::{Section, Setting, row, secret, token};
-use super::{LogFormat, Mode};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
-
-const POLICIES: Choice<Policy> = Choice(&[
-    ("affinity", Policy::Affinity),
-    ("round-robin", Policy::RoundRobin),
-    ("random", Policy::Random),
-    ("least-loaded", Policy::LeastLoaded),
-]);
-
-const MODES: Choice<Mode> = Choice(&[("route", Mode::Route), ("shadow", Mode::Shadow)]);
 
 const LOG_FORMATS: Choice<LogFormat> = Choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]);
 
@@ -34,7 +24,7 @@ const LOG_FORMATS: Choice<LogFormat> = Choice(&[("text", LogFormat::Text), ("jso
 pub fn sections() -> &'static [Section] {
     static TABLE: LazyLock<Vec<Section>> = LazyLock::new(|| {
         vec![
-            Section { title: "Replicas", settings: replicas() },
+            Section { title: "Replicas", settings: replicas::rows() },
             Section { title: "Listeners", settings: listeners() },
             Section { title: "Fleet", settings: fleet() },
             Section { title: "Requests", settings: requests() },
@@ -52,40 +42,6 @@ pub fn sections() -> &'static [Section] {
 /// All settings without their headings.
 pub(super) fn settings() -> impl Iterator<Item = &'static Setting> {
     sections().iter().flat_map(|section| &section.settings)
-}
-
-fn replicas() -> Vec<Setting> {
-    vec![
-        row(
-            "GRAPEVINE_REPLICAS",
-            Replicas,
-            |c| &mut c.replicas,
-            "Base URLs of the engine replicas, each optionally with a name for logs, metrics and \
-             headers: `http://10.0.0.1:8000,gpu-2=http://10.0.0.2:8000`. Without a name it is called \
-             `host:port`. Required.",
-        ),
-        row(
-            "GRAPEVINE_POLICY",
-            POLICIES,
-            |c| &mut c.policy,
-            "How a replica is chosen. `affinity` follows the prompt's prefix against load; the others \
-             are baselines to compare with.",
-        ),
-        row(
-            "GRAPEVINE_MODE",
-            MODES,
-            |c| &mut c.mode,
-            "`shadow` routes by load alone, and counts what affinity would have found cached: to see what \
-             it is worth before it decides anything.",
-        ),
-        row(
-            "GRAPEVINE_REPLICA_CAPACITY",
-            Number { min: 1_000, max: 1_000_000_000, of: "tokens" },
-            |c| &mut c.tree.default_capacity_tokens,
-            "Tokens that a replica's KV cache holds, until the engine's own metrics say better. A prefix \
-             last used more new tokens ago than this is taken for evicted.",
-        ),
-    ]
 }
 
 fn listeners() -> Vec<Setting> {

@@ -28,7 +28,7 @@ fn replicas_alone_are_enough() {
     let config = parse(&[("PATH", "/bin"), ("OTEL_PROPAGATORS", "b3")]).expect("defaults");
     assert!(config.router_id.ends_with(":8080"), "{}", config.router_id);
     let expected = Config {
-        replicas: vec![ReplicaSpec { name: "a:8000".to_owned(), url: "http://a:8000".to_owned() }],
+        replicas: vec![ReplicaSpec::new("a:8000", "http://a:8000")],
         router_id: config.router_id.clone(),
         ..Config::default()
     };
@@ -51,6 +51,13 @@ fn every_default_reads_back_as_itself() {
 fn every_setting_sets_one_field_of_its_own() {
     let values = [
         ("GRAPEVINE_REPLICAS", "x=http://b:1,http://c:2"),
+        ("GRAPEVINE_REPLICAS_FILE", "/etc/grapevine/replicas.yaml"),
+        ("GRAPEVINE_REPLICAS_DNS", "srv+http://_http._tcp.engines.example"),
+        ("GRAPEVINE_DNS_SERVERS", "127.0.0.1:8600"),
+        ("GRAPEVINE_REPLICAS_KUBERNETES", "inference/vllm:http"),
+        ("GRAPEVINE_MODELS_INTERVAL", "5s"),
+        ("GRAPEVINE_ENGINE_KIND", "llama.cpp"),
+        ("GRAPEVINE_METRIC_NAMES", "waiting=my:queue"),
         ("GRAPEVINE_POLICY", "least-loaded"),
         ("GRAPEVINE_MODE", "shadow"),
         ("GRAPEVINE_REPLICA_CAPACITY", "1000"),

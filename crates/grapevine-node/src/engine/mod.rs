@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! replica actor -- due --> scrape (HTTP, bounded) --> text (samples) --> table (names per kind)
+//!       ^                     | no metrics: detect (pages that only one kind has)
 //!       ^                                                                   |
 //!       +--- Reading: capacity, gauges, identity of the process <-----------+
 //! ```
@@ -13,13 +14,17 @@
 //! **Invariant:** unknown is not zero. A figure that an engine does not give, or gives as nonsense,
 //! is `None`.
 
+mod detect;
 pub mod identity;
+pub mod kinds;
+pub mod models;
 pub mod reading;
 mod scrape;
 mod table;
 mod text;
 
 pub use identity::{Identity, Loss};
+pub use kinds::Kind;
 pub use reading::Reading;
-pub use scrape::{ScrapeError, scrape};
-pub use table::Kind;
+pub use scrape::{Look, ScrapeError, scrape};
+pub use table::{Figure, Names};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::table::{Figure, Kind, Row, SHARD_LABELS, Take, rows};
+use super::kinds::Kind;
+use super::table::{Figure, Names, Row, SHARD_LABELS, Take, rows};
 use super::text::{Sample, samples};
 
 /// Believable sizes of a cache, tokens.
@@ -37,14 +38,18 @@ pub struct Reading {
 
 impl Reading {
     /// Reads Prometheus text. `None` when nothing in it is a sample: it is something else.
-    pub fn of_text(text: &[u8]) -> Option<Self> {
+    pub fn of_text(text: &[u8], names: &Names) -> Option<Self> {
         let mut found = Found::default();
         let mut any = false;
         for sample in samples(text) {
             any = true;
+            if let (Some(figure), Some(value)) = (names.figure(sample.name), believable(sample.value)) {
+                found.add(0, figure, shard_of(&sample), value);
+            }
             for (rank, row) in rows(sample.name) {
                 if let Some(value) = value_of(&sample, row) {
-                    found.add(*rank, row, shard_of(&sample), value);
+                    found.is(row.kind);
+                    found.add(*rank, row.figure, shard_of(&sample), value);
                 }
             }
         }
@@ -52,14 +57,19 @@ impl Reading {
     }
 }
 
-/// What a row makes of a sample, if it is believable: finite and not negative.
+/// Finite and not negative.
+fn believable(value: f64) -> Option<f64> {
+    Some(value).filter(|value| value.is_finite() && *value >= 0.0)
+}
+
+/// What a row makes of a sample, if it is believable.
 fn value_of(sample: &Sample<'_>, row: &Row) -> Option<f64> {
     let value = match row.take {
         Take::Value => Some(sample.value),
         Take::Where(label, wanted) => (sample.label(label) == Some(wanted)).then_some(sample.value),
         Take::CacheLabels => cache_of_labels(sample),
     };
-    value.filter(|v| v.is_finite() && *v >= 0.0)
+    value.and_then(believable)
 }
 
 /// vLLM says its cache's size in labels; the newer one also counts caches of several layer groups.
@@ -81,11 +91,14 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    fn add(&mut self, rank: usize, row: &Row, shard: &'a str, value: f64) {
-        if row.kind != Kind::Plain {
-            self.kind = row.kind;
+    fn is(&mut self, kind: Kind) {
+        if kind != Kind::Plain {
+            self.kind = kind;
         }
-        let (best, shards) = self.figures.entry(row.figure).or_insert_with(|| (rank, BTreeMap::new()));
+    }
+
+    fn add(&mut self, rank: usize, figure: Figure, shard: &'a str, value: f64) {
+        let (best, shards) = self.figures.entry(figure).or_insert_with(|| (rank, BTreeMap::new()));
         if rank > *best {
             return;
         }
@@ -127,7 +140,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Reading {
-        Reading::of_text(text.as_bytes()).unwrap()
+        Reading::of_text(text.as_bytes(), &Names::default()).unwrap()
     }
 
     #[test]
@@ -207,9 +220,20 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max"} 50
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per"} 64
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction"} 0.5"#,
         );
-        assert_eq!((triton.kind, triton.waiting, triton.running), (Kind::TensorRt, Some(6.0), Some(5.0)));
+        assert_eq!((triton.kind, triton.waiting, triton.running), (Kind::Triton, Some(6.0), Some(5.0)));
         assert_eq!((triton.cache_tokens, triton.kv_use), (Some(3_200), Some(0.5)));
         assert_eq!(read("up 1").kind, Kind::Plain);
+    }
+
+    #[test]
+    fn an_operators_names_come_first() {
+        let names = Names(vec![
+            (Figure::Waiting, "my_queue".to_owned()),
+            (Figure::KvUse, "vllm:other_usage".to_owned()),
+        ]);
+        let text = "my_queue 7\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\nmy_queue NaN\n";
+        let reading = Reading::of_text(text.as_bytes(), &names).unwrap();
+        assert_eq!((reading.waiting, reading.kv_use, reading.kind), (Some(7.0), Some(0.5), Kind::Vllm));
     }
 
     #[test]
@@ -220,7 +244,7 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction"} 0.5"#,
         );
         assert_eq!(odd, Reading { kind: odd.kind, ..Reading::default() });
         for other in ["", "<html></html>", r#"{"a": 1}"#, "# HELP x y\n"] {
-            assert_eq!(Reading::of_text(other.as_bytes()), None, "{other}");
+            assert_eq!(Reading::of_text(other.as_bytes(), &Names::default()), None, "{other}");
         }
     }
 }

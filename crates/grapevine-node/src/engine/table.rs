@@ -7,41 +7,11 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// What an engine is, as its metrics give it away.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// vLLM.
-    Vllm,
-    /// SGLang.
-    Sglang,
-    /// llama.cpp's server.
-    LlamaCpp,
-    /// Text Generation Inference.
-    Tgi,
-    /// TensorRT-LLM, by itself or in Triton.
-    TensorRt,
-    /// Anything that says nothing of itself.
-    #[default]
-    Plain,
-}
-
-impl Kind {
-    /// The name in status and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Vllm => "vllm",
-            Self::Sglang => "sglang",
-            Self::LlamaCpp => "llama.cpp",
-            Self::Tgi => "tgi",
-            Self::TensorRt => "tensorrt-llm",
-            Self::Plain => "plain",
-        }
-    }
-}
+use super::kinds::Kind;
 
 /// What a metric tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Figure {
+pub enum Figure {
     /// Requests that wait.
     Waiting,
     /// Requests that run.
@@ -89,7 +59,7 @@ const fn row(kind: Kind, figure: Figure, name: &'static str) -> Row {
 }
 
 const fn labelled(figure: Figure, name: &'static str, label: &'static str, value: &'static str) -> Row {
-    Row { kind: Kind::TensorRt, figure, name, take: Take::Where(label, value) }
+    Row { kind: Kind::Triton, figure, name, take: Take::Where(label, value) }
 }
 
 /// Triton's metrics of TensorRT-LLM.
@@ -156,11 +126,36 @@ pub(super) const SHARD_LABELS: [&str; 2] = ["engine", "dp_rank"];
 /// Where the metrics are: nearly always at the first path; TensorRT-LLM has JSON there.
 pub(super) const PATHS: [&str; 2] = ["/metrics", "/prometheus/metrics"];
 
-/// The rows of a name, with their rank: a lower one counts before a higher one.
+impl Figure {
+    /// Those that operators may name metrics for, as they write them.
+    pub const NAMED: [(&str, Self); 7] = [
+        ("waiting", Self::Waiting),
+        ("running", Self::Running),
+        ("kv-use", Self::KvUse),
+        ("prefix-queries", Self::PrefixQueries),
+        ("prefix-hits", Self::PrefixHits),
+        ("cache-tokens", Self::CacheTokens),
+        ("started", Self::Started),
+    ];
+}
+
+/// Metrics that an operator names: they come before those of the table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names(pub Vec<(Figure, String)>);
+
+impl Names {
+    /// What the metric called `name` tells.
+    pub(super) fn figure(&self, name: &str) -> Option<Figure> {
+        self.0.iter().find(|(_, given)| given == name).map(|(figure, _)| *figure)
+    }
+}
+
+/// The rows of a name, with their rank: a lower one counts before a higher one. Rank 0 is for
+/// [`Names`].
 pub(super) fn rows(name: &str) -> &'static [(usize, &'static Row)] {
     static BY_NAME: LazyLock<HashMap<&'static str, Vec<(usize, &'static Row)>>> = LazyLock::new(|| {
         let mut by_name = HashMap::<_, Vec<_>>::new();
-        for (rank, row) in TABLE.iter().enumerate() {
+        for (rank, row) in TABLE.iter().enumerate().map(|(i, row)| (i + 1, row)) {
             by_name.entry(row.name).or_default().push((rank, row));
         }
         by_name

@@ -1,89 +1,14 @@
 //! Engine paths that administer the engine: closed on the public port.
 //!
-//! A deny list, because allow lists of API paths age badly: every other path is forwarded and the
-//! engine answers. Paths are compared in a canonical form (decoded, lower case, no dot segments, no
+//! A deny list (of each kind in [`crate::engine::kinds`]), because allow lists of API paths age badly: every
+//! other path is forwarded and the engine answers. Paths are compared in a canonical form (decoded, lower case, no dot segments, no
 //! doubled or trailing slashes), since engines and the HTTP client both normalise.
 
 use std::borrow::Cow;
 
 use http::Method;
 
-/// What a rule covers.
-#[derive(Clone, Copy)]
-enum Covers {
-    /// This path alone.
-    Exact(&'static str),
-    /// Every path that begins so.
-    Prefix(&'static str),
-}
-
-/// To which methods a rule applies.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum On {
-    Any,
-    /// Reading is harmless.
-    Writes,
-}
-
-use Covers::{Exact, Prefix};
-
-/// The table. vLLM, SGLang and llama.cpp in turn; one list for all, as the kind behind a URL may
-/// change.
-const DENIED: &[(On, Covers)] = &[
-    // vLLM
-    (On::Any, Exact("/reset_prefix_cache")),
-    (On::Any, Exact("/reset_mm_cache")),
-    (On::Any, Exact("/reset_encoder_cache")),
-    (On::Any, Exact("/sleep")),
-    (On::Any, Exact("/wake_up")),
-    (On::Any, Exact("/collective_rpc")),
-    (On::Any, Exact("/server_info")),
-    (On::Any, Exact("/get_server_info")),
-    (On::Any, Exact("/pause")),
-    (On::Any, Exact("/resume")),
-    (On::Any, Exact("/scale_elastic_ep")),
-    (On::Any, Prefix("/start_profile")),
-    (On::Any, Prefix("/stop_profile")),
-    (On::Any, Prefix("/fault_tolerance")),
-    (On::Any, Prefix("/v1/load_lora_adapter")),
-    (On::Any, Prefix("/v1/unload_lora_adapter")),
-    // vLLM and SGLang
-    (On::Any, Prefix("/abort_request")),
-    (On::Any, Prefix("/update_weight")),
-    // SGLang
-    (On::Any, Exact("/flush_cache")),
-    (On::Any, Exact("/release_memory_occupation")),
-    (On::Any, Exact("/resume_memory_occupation")),
-    (On::Any, Exact("/pause_generation")),
-    (On::Any, Exact("/continue_generation")),
-    (On::Any, Exact("/set_internal_state")),
-    (On::Any, Exact("/get_internal_state")),
-    (On::Any, Exact("/slow_down")),
-    (On::Any, Exact("/freeze_gc")),
-    (On::Any, Exact("/configure_logging")),
-    (On::Any, Exact("/get_weights_by_name")),
-    (On::Any, Prefix("/init_weights_")),
-    (On::Any, Prefix("/destroy_weights_")),
-    (On::Any, Prefix("/send_weights_")),
-    (On::Any, Prefix("/dumper")),
-    (On::Any, Prefix("/load_lora_adapter")),
-    (On::Any, Prefix("/unload_lora_adapter")),
-    (On::Any, Prefix("/hicache")),
-    (On::Any, Prefix("/clear_hicache")),
-    (On::Any, Prefix("/start_expert_distribution")),
-    (On::Any, Prefix("/stop_expert_distribution")),
-    (On::Any, Prefix("/dump_expert_distribution")),
-    (On::Any, Exact("/shutdown")),
-    // llama.cpp
-    (On::Writes, Exact("/props")),
-    (On::Writes, Prefix("/slots")),
-    (On::Writes, Exact("/lora-adapters")),
-    (On::Writes, Exact("/models")),
-    (On::Any, Exact("/models/load")),
-    (On::Any, Exact("/models/unload")),
-    (On::Any, Exact("/tools")),
-    (On::Any, Exact("/cors-proxy")),
-];
+use crate::engine::kinds::administers;
 
 /// Percent-decodings until a path must be stable: an engine decodes once, a hop between may too.
 const MAX_DECODINGS: usize = 3;
@@ -91,15 +16,7 @@ const MAX_DECODINGS: usize = 3;
 /// Whether `path` administers an engine.
 pub fn denied(method: &Method, path: &str) -> bool {
     let Some(path) = canonical(path) else { return true };
-    let writes = !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-    DENIED.iter().any(|(on, covers)| {
-        let applies = writes || *on == On::Any;
-        applies
-            && match covers {
-                Exact(denied) => path == *denied,
-                Prefix(denied) => path.starts_with(denied),
-            }
-    })
+    administers(method, &path)
 }
 
 /// The form that is compared; `None` when decoding does not come to an end.

@@ -139,7 +139,7 @@ impl Shared {
         if self.limits.per_replica == 0 {
             return own;
         }
-        own.min(self.limits.per_replica.saturating_mul(self.replicas.load().replicas.len().max(1)))
+        own.min(self.limits.per_replica.saturating_mul(self.replicas.load().open().count().max(1)))
     }
 
     fn priority(&self, headers: &HeaderMap) -> Priority {
@@ -194,7 +194,7 @@ mod tests {
     use crate::replica::ReplicaSet;
 
     fn admission(limits: AdmissionLimits) -> Admission {
-        let spec = |i| ReplicaSpec { name: format!("r{i}"), url: format!("http://127.0.0.1:{i}") };
+        let spec = |i| ReplicaSpec::new(format!("r{i}"), format!("http://127.0.0.1:{i}"));
         let set = ReplicaSet::from_specs(&[spec(1), spec(2)]).unwrap();
         Admission::new(limits, Arc::new(ArcSwap::from_pointee(set)))
     }

@@ -66,6 +66,7 @@ impl Proxy {
             turn: self.turn.load(Relaxed),
             key: reads.then_some(&*key),
             matches: matches.as_ref(),
+            model: prompt.model.as_deref(),
             only: self.owner_in(api, path, body).await,
             except: &[],
             show: CANDIDATES,

@@ -58,21 +58,21 @@ impl Proxy {
     /// Gets an answer from a replica. Another one is tried, once, if the first accepted nothing.
     pub(super) async fn forward(
         &self,
-        mut job: Job<'_>,
+        job: &mut Job<'_>,
         outbound: &Outbound<'_>,
     ) -> Result<(Pick, Answer), RouterError> {
         self.retries.requested();
-        let first = self.place(&mut job, &[])?;
+        let first = self.place(job, &[])?;
         let mut refused: SmallVec<[ReplicaId; 4]> = SmallVec::new();
         let mut pick = first;
         loop {
-            let attempt = self.attempt(&job, &pick, outbound).await;
+            let attempt = self.attempt(job, &pick, outbound).await;
             refused.push(pick.replica.id);
-            if !self.may_try_another(&job, &attempt, refused.len()) {
+            if !self.may_try_another(job, &attempt, refused.len()) {
                 return attempt.result(pick);
             }
             // Where there is no other, the client gets what this one said.
-            let Ok(other) = self.place(&mut job, &refused) else { return attempt.result(pick) };
+            let Ok(other) = self.place(job, &refused) else { return attempt.result(pick) };
             drop(attempt);
             self.metrics.retries.inc();
             pick = other;
@@ -240,6 +240,7 @@ impl Outbound<'_> {
         url.set_query(query);
         let mut request = reqwest::Request::new(self.method.clone(), url);
         *request.headers_mut() = self.headers.clone();
+        replica.authorize(request.headers_mut());
         *request.body_mut() = self.body();
         request
     }
@@ -262,7 +263,7 @@ mod tests {
     use crate::replica::ReplicaSet;
 
     fn url_of(base: &str, target: &str) -> String {
-        let spec = ReplicaSpec { name: "a".into(), url: base.into() };
+        let spec = ReplicaSpec::new("a", base);
         let set = ReplicaSet::from_specs(&[spec]).unwrap();
         let (headers, body) = (HeaderMap::new(), Upload::default());
         let outbound = Outbound { method: &Method::GET, target, headers: &headers, body: &body };

@@ -100,6 +100,11 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
     content_type_is(headers, "application/json")
 }
 
+/// Whether the body is a form with files.
+pub(super) fn is_form(headers: &HeaderMap) -> bool {
+    content_type_is(headers, "multipart/form-data")
+}
+
 /// Whether the body is encoded, so that nothing can be read in it or added to it.
 pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_ENCODING).is_some_and(|e| !e.as_bytes().eq_ignore_ascii_case(b"identity"))

@@ -22,6 +22,7 @@ mod headers;
 pub mod keying;
 mod linger;
 mod models;
+mod naming;
 mod note;
 mod owner;
 mod pick;
@@ -51,7 +52,7 @@ use crate::actors::tree::TreeHandle;
 use crate::auth::Gate;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::error::RouterError;
+use crate::error::{Refused, RouterError};
 use crate::metrics::Metrics;
 use crate::metrics::outcome::Outcome;
 use crate::observe::decisions::Decisions;
@@ -203,22 +204,22 @@ impl Proxy {
         body: &mut Body,
         api: Api,
         turn: u64,
-    ) -> Result<Response, RouterError> {
+    ) -> Result<Response, Refused> {
         let too_large = body::announces_too_much(body, self.settings.body_limit);
         let welcome = self.check(&parts, too_large, api);
         welcome.inspect_err(|error| self.metrics.ended(Outcome::of_error(*error)))?;
         let mut exchange = self.admit(&parts).await?;
         if models::concerns(&parts.method, parts.uri.path(), parts.uri.query()) {
-            return self.answer_models(exchange, &parts.headers).await;
+            return Ok(self.answer_models(exchange, &parts.headers).await?);
         }
         if let Some(client) = upgrade::wanted(&mut parts) {
-            return self.answer_socket(exchange, client, parts, turn).await;
+            return Ok(self.answer_socket(exchange, client, parts, turn).await?);
         }
         match self.answer(&exchange, &mut parts, body, api, turn).await {
             Ok((pick, answer)) => Ok(self.respond(exchange, pick, answer, &parts.method, api)),
-            Err(error) => {
-                exchange.refuse(error);
-                Err(error)
+            Err(refused) => {
+                exchange.refuse(refused.error);
+                Err(refused)
             }
         }
     }
@@ -293,19 +294,23 @@ impl Proxy {
         body: &mut Body,
         api: Api,
         turn: u64,
-    ) -> Result<(Pick, Answer), RouterError> {
+    ) -> Result<(Pick, Answer), Refused> {
         let mut body = body::read(body, self.settings.body_limit, self.settings.client_timeout).await?;
         headers::prepare_request(&mut parts.headers, self.settings.keep_credentials);
         if let Some(trailers) = &mut body.trailers {
             headers::prepare_trailers(trailers, &mut parts.headers);
         }
         let mut job = self.look_up(exchange, &parts.method, api, &body.data, turn).await;
+        if !job.is_read() && self.picker.replicas.load().models_matter() {
+            job.model = naming::model_of(&parts.headers, &body.data).await;
+        }
         if let Some(id) = owner::named(api, parts.uri.path(), &body.data).await {
             job.owner = Some(self.owner_of(&id).await);
         }
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
         let outbound = Outbound { method: &parts.method, target, headers: &parts.headers, body: &body };
-        self.forward(job, &outbound).await
+        let answered = self.forward(&mut job, &outbound).await;
+        answered.map_err(|error| Refused { error, model: job.model })
     }
 
     /// The answer's head; its body is a [`Relay`].
@@ -381,10 +386,10 @@ pub async fn handle(State(proxy): State<Arc<Proxy>>, request: Request) -> Respon
     let version = parts.version;
     let mut response = match proxy.serve(parts, &mut body, api, turn).await {
         Ok(response) => response,
-        Err(error) => {
-            proxy.metrics.errored(error);
-            tracing::debug!(code = error.facts().code, request_id = ?id, "request refused");
-            let response = error.response(api);
+        Err(refused) => {
+            proxy.metrics.errored(refused.error);
+            tracing::debug!(code = refused.error.facts().code, request_id = ?id, "request refused");
+            let response = refused.response(api);
             if waits { response } else { linger::until_uploaded(response, body) }
         }
     };

@@ -16,21 +16,13 @@ use tokio::time::{Instant, timeout};
 
 use super::Proxy;
 use crate::bounded::{self, ReadError};
+use crate::engine::models::{LIMIT, MAX_BYTES, PATH};
 use crate::error::RouterError;
 use crate::replica::Replica;
 use crate::replica::health::Standing;
 
-/// The path that is answered here.
-pub(super) const PATH: &str = "/v1/models";
-
-/// Longest wait for one replica.
-const LIMIT: Duration = Duration::from_secs(3);
-
 /// Age at which a list is asked for again: clients poll it.
 const FRESH: Duration = Duration::from_secs(2);
-
-/// Largest list that is read from a replica, bytes: thousands of adapters.
-const MAX_BYTES: usize = 4 << 20;
 
 /// Replicas asked at the same time.
 const AT_ONCE: usize = 64;
@@ -69,17 +61,19 @@ impl Proxy {
         let set = self.picker.replicas.load_full();
         let now = self.clock.now();
         let reachable = |r: &&std::sync::Arc<Replica>| r.health.standing(now) <= Standing::Suspect;
-        let some = set.replicas.iter().any(|r| reachable(&r));
-        let asked: Vec<_> = set.replicas.iter().filter(|r| !some || reachable(r)).cloned().collect();
+        let some = set.open().any(|r| reachable(&r));
+        let asked: Vec<_> = set.open().filter(|r| !some || reachable(r)).cloned().collect();
         let asks = asked.into_iter().map(|replica| async move { self.ask_models(&replica, headers).await });
         stream::iter(asks).buffered(AT_ONCE).filter_map(std::future::ready).collect().await
     }
 
     async fn ask_models(&self, replica: &Replica, headers: &HeaderMap) -> Option<Bytes> {
-        let mut request = self.client.get(format!("{}{PATH}", replica.url));
+        let mut credentials = HeaderMap::new();
         if let Some(key) = headers.get(header::AUTHORIZATION).filter(|_| self.settings.keep_credentials) {
-            request = request.header(header::AUTHORIZATION, key);
+            credentials.insert(header::AUTHORIZATION, key.clone());
         }
+        replica.authorize(&mut credentials);
+        let request = self.client.get(format!("{}{PATH}", replica.url)).headers(credentials);
         let ask = async {
             let mut response = request.send().await.ok().filter(|r| r.status().is_success())?;
             let body = bounded::read(&mut response, MAX_BYTES).await;
@@ -88,8 +82,20 @@ impl Proxy {
             }
             body.ok()
         };
-        timeout(LIMIT, ask).await.ok().flatten()
+        let list = timeout(LIMIT, ask).await.ok().flatten()?;
+        match &replica.spec.models {
+            Some(listed) => only(&list, listed),
+            None => Some(list),
+        }
     }
+}
+
+/// The list without what an operator has not listed.
+fn only(list: &[u8], listed: &[String]) -> Option<Bytes> {
+    let mut list = serde_json::from_slice::<Value>(list).ok()?;
+    let models = list.get_mut("data")?.as_array_mut()?;
+    models.retain(|model| model.get("id").is_some_and(|id| listed.iter().any(|name| id == name)));
+    serde_json::to_vec(&list).ok().map(Bytes::from)
 }
 
 /// All lists as one, each model once, in the order in which it was met. `None` when there is none to read.

@@ -45,6 +45,8 @@ pub(super) struct Question<'a> {
     pub(super) key: Option<&'a PrefixKey>,
     /// What the tree knows; `None` when it was not asked or did not answer.
     pub(super) matches: Option<&'a Matches>,
+    /// The model that it names.
+    pub(super) model: Option<&'a str>,
     /// The replica that it must go to, if that one can be reached.
     pub(super) only: Option<ReplicaId>,
     /// Replicas that already refused it.
@@ -77,6 +79,8 @@ pub(super) struct Pick {
 
 #[derive(Default)]
 struct Scratch {
+    /// Positions of those that serve the request's model.
+    eligible: Vec<usize>,
     candidates: Vec<Candidate>,
     positions: Vec<usize>,
     ballot: Ballot,
@@ -109,7 +113,7 @@ impl Picker {
                 self.decide(question, scratch).ok_or(RouterError::NoReplica)?;
             let position = scratch.positions.get(decision.index).ok_or(RouterError::NoReplica)?;
             let replica = Arc::clone(set.replicas.get(*position).ok_or(RouterError::NoReplica)?);
-            let Scratch { candidates, positions, ballot } = scratch;
+            let Scratch { candidates, positions, ballot, .. } = scratch;
             let candidates_total = candidates.len();
             let bytes_per_token = self.bytes_per_token;
             let field =
@@ -121,7 +125,8 @@ impl Picker {
     }
 
     /// The candidates: those of the best standing that anybody has, so the last replica is never ejected and
-    /// dead ones enter no statistic. When fewer than half of the replicas are good, those are too few to carry
+    /// dead ones enter no statistic; only those that serve the request's model. One that drains is none, except
+    /// for what it alone owns. When fewer than half of the replicas are good, those are too few to carry
     /// what was meant for all, and it is rather this router that sees badly: then everybody is a candidate who
     /// is not known to be gone.
     fn gather(
@@ -139,19 +144,13 @@ impl Picker {
             scratch.positions.push(owner);
             return Ok(());
         }
-        let (mut good, mut best) = (0, Standing::NotReady);
-        for replica in &set.replicas {
-            let standing = replica.health.standing(now);
-            good += usize::from(standing == Standing::Good);
-            if !question.except.contains(&replica.id) {
-                best = best.min(standing);
-            }
-        }
+        let (good, best) = survey(set, question, now, &mut scratch.eligible)?;
         if best == Standing::NotReady {
             return Err(RouterError::NoReplica);
         }
-        let panic = good * 2 < set.replicas.len();
-        for (position, replica) in set.replicas.iter().enumerate() {
+        let panic = good * 2 < scratch.eligible.len();
+        for &position in &scratch.eligible {
+            let Some(replica) = set.replicas.get(position) else { continue };
             let standing = replica.health.standing(now);
             let unsure = panic && standing != Standing::NotReady && !replica.health.is_refused();
             if question.except.contains(&replica.id) || (standing != best && !unsure) {
@@ -196,9 +195,37 @@ impl Picker {
     }
 }
 
+/// Notes who serves the request's model and does not drain. How many of them are good, and the best standing
+/// among those that did not refuse it already.
+fn survey(
+    set: &ReplicaSet,
+    question: &Question<'_>,
+    now: Millis,
+    eligible: &mut Vec<usize>,
+) -> Result<(usize, Standing), RouterError> {
+    eligible.clear();
+    if set.open().next().is_none() {
+        return Err(RouterError::EmptyFleet);
+    }
+    let suits = set.eligible(question.model, now)?;
+    let (mut good, mut best) = (0, Standing::NotReady);
+    for (position, replica) in set.replicas.iter().enumerate() {
+        if replica.draining || !suits.allows(replica) {
+            continue;
+        }
+        eligible.push(position);
+        let standing = replica.health.standing(now);
+        good += usize::from(standing == Standing::Good);
+        if !question.except.contains(&replica.id) {
+            best = best.min(standing);
+        }
+    }
+    Ok((good, best))
+}
+
 fn candidate(replica: &Replica, warmth: f32, now: Millis) -> Candidate {
     let (weight, load) = (replica.weight * warmth, replica.load.view());
-    Candidate { replica: replica.id, weight, load, kv_use: replica.kv_use(now) }
+    Candidate { replica: replica.id, weight, load, kv_use: replica.kv_use(load.inflight, now) }
 }
 
 /// Where a replica is in the set, if it can be asked at all.
@@ -218,7 +245,7 @@ mod tests {
     use crate::replica::health::Probe;
 
     fn picker(n: u16, policy: Policy) -> Picker {
-        let spec = |i| ReplicaSpec { name: format!("r{i}"), url: format!("http://127.0.0.1:{i}") };
+        let spec = |i| ReplicaSpec::new(format!("r{i}"), format!("http://127.0.0.1:{i}"));
         let specs: Vec<_> = (1..=n).map(spec).collect();
         Picker {
             replicas: Arc::new(ArcSwap::from_pointee(ReplicaSet::from_specs(&specs).unwrap())),
@@ -234,7 +261,7 @@ mod tests {
     }
 
     fn question(turn: u64) -> Question<'static> {
-        Question { turn, key: None, matches: None, only: None, except: &[], show: 0 }
+        Question { turn, key: None, matches: None, model: None, only: None, except: &[], show: 0 }
     }
 
     fn names(picker: &Picker, turns: u64) -> Vec<String> {

@@ -77,11 +77,21 @@ impl Proxy {
             self.recent.complete(job.asked_at, key, matches);
         }
         let only = job.owner.flatten().filter(|owner| !except.contains(owner));
-        let (key, matches) = (job.key.as_deref(), job.matches.as_ref());
-        let question = Question { turn: job.turn, key, matches, only, except, show: self.to_show() };
+        let question = Question {
+            turn: job.turn,
+            key: job.key.as_deref(),
+            matches: job.matches.as_ref(),
+            model: job.model.as_deref(),
+            only,
+            except,
+            show: self.to_show(),
+        };
         let (mut pick, choice) = match self.picker.pick(&question, self.clock.now()) {
             Ok(picked) => picked,
             Err(error) => {
+                if error == RouterError::ModelNotFound {
+                    self.replicas.model_missed();
+                }
                 route.fail(error.facts().code);
                 return Err(error);
             }
@@ -122,6 +132,11 @@ impl<'a> Job<'a> {
             route: Some(exchange.span.route()),
             began: Instant::now(),
         }
+    }
+
+    /// Whether its body was read for a prompt.
+    pub(super) fn is_read(&self) -> bool {
+        self.key.is_some()
     }
 
     pub(super) fn keyed(&self) -> Option<&Arc<PrefixKey>> {

@@ -50,7 +50,7 @@ impl Proxy {
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
         let body = Upload::default();
         let outbound = Outbound { method: &parts.method, target, headers: &parts.headers, body: &body };
-        self.forward(Job::new(exchange, Api::Other, turn), &outbound).await
+        self.forward(&mut Job::new(exchange, Api::Other, turn), &outbound).await
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use memchr::memmem;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 /// Bytes of a JSON answer's end that are kept: `usage` comes after the choices on every engine.
 const TAIL_BYTES: usize = 4_096;
@@ -63,16 +64,67 @@ impl From<Wire> for Usage {
     }
 }
 
-const FIELD: &[u8] = b"\"usage\"";
+/// SGLang's own API: `meta_info` beside the text.
+#[derive(Deserialize)]
+struct MetaInfo {
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+    cached_tokens: Option<u64>,
+}
 
-/// Built once: most of what is searched has no usage, and is short.
-static FIELD_FINDER: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(FIELD));
+impl From<MetaInfo> for Usage {
+    fn from(meta: MetaInfo) -> Self {
+        Self {
+            prompt_tokens: meta.prompt_tokens,
+            cached_tokens: meta.cached_tokens,
+            output_tokens: meta.completion_tokens,
+        }
+    }
+}
 
-/// The last `usage` object in `json`, which may begin and end anywhere. Inside a JSON string the
+/// llama.cpp's `timings`, on every last chunk: what was in the cache, and what was not.
+#[derive(Deserialize)]
+struct Timings {
+    cache_n: u64,
+    prompt_n: u64,
+    predicted_n: Option<u64>,
+}
+
+impl From<Timings> for Usage {
+    fn from(timings: Timings) -> Self {
+        Self {
+            prompt_tokens: Some(timings.cache_n.saturating_add(timings.prompt_n)),
+            cached_tokens: Some(timings.cache_n),
+            output_tokens: timings.predicted_n,
+        }
+    }
+}
+
+/// Where engines report what a prompt cost. The first form that is there counts.
+struct Form {
+    field: &'static [u8],
+    /// Built once: most of what is searched has no usage, and is short.
+    finder: memmem::Finder<'static>,
+    parse: fn(&[u8]) -> Option<Usage>,
+}
+
+static FORMS: LazyLock<[Form; 3]> = LazyLock::new(|| {
+    let form = |field: &'static [u8], parse| Form { field, finder: memmem::Finder::new(field), parse };
+    [
+        form(b"\"usage\"", parse::<Wire>),
+        form(b"\"meta_info\"", parse::<MetaInfo>),
+        form(b"\"timings\"", parse::<Timings>),
+    ]
+});
+
+/// The last report in `json`, which may begin and end anywhere. Inside a JSON string the
 /// quotes would be escaped, so generated text is never taken for it.
 pub(super) fn find_last(json: &[u8]) -> Option<Usage> {
-    let fields = FIELD_FINDER.find_iter(json);
-    fields.filter_map(|at| json.get(at + FIELD.len()..).filter(|rest| is_object(rest))).last().and_then(parse)
+    FORMS.iter().find_map(|form| {
+        let found = form.finder.find_iter(json);
+        let reports = found.filter_map(|at| json.get(at + form.field.len()..).filter(|rest| is_object(rest)));
+        reports.last().and_then(form.parse)
+    })
 }
 
 /// Whether `: {` follows.
@@ -85,10 +137,10 @@ fn value_of(rest: &[u8]) -> Option<&[u8]> {
 }
 
 /// Parses `: {...}` and passes over whatever follows it.
-fn parse(rest: &[u8]) -> Option<Usage> {
+fn parse<T: DeserializeOwned + Into<Usage>>(rest: &[u8]) -> Option<Usage> {
     let value = value_of(rest)?;
-    let mut values = serde_json::Deserializer::from_slice(value).into_iter::<Wire>();
-    values.next()?.ok().map(Usage::from)
+    let mut values = serde_json::Deserializer::from_slice(value).into_iter::<T>();
+    values.next()?.ok().map(Into::into)
 }
 
 /// The end of a JSON body, kept while it passes.
@@ -140,6 +192,21 @@ mod tests {
         ] {
             assert_eq!(find_last(json.as_bytes()), Some(expected), "{json}");
         }
+    }
+
+    #[test]
+    fn engines_own_forms_are_read_where_there_is_no_usage() {
+        let sglang = br#"{"text":"x","meta_info":{"id":"1","prompt_tokens":9,"completion_tokens":2,"cached_tokens":4}}"#;
+        assert_eq!(find_last(sglang), Some(Usage { output_tokens: Some(2), ..usage(9, 4) }));
+        let llama = br#"{"content":"x","tokens_cached":12,"timings":{"cache_n":4,"prompt_n":5,"prompt_ms":1.5,"predicted_n":3}}"#;
+        assert_eq!(find_last(llama), Some(Usage { output_tokens: Some(3), ..usage(9, 4) }));
+        let both = br#"{"timings":{"cache_n":1,"prompt_n":1},"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":4}}}"#;
+        assert_eq!(find_last(both), Some(usage(9, 4)));
+        assert_eq!(
+            find_last(br#"{"generated_text":"x","details":{"prefill":[]}}"#),
+            None,
+            "TGI says nothing"
+        );
     }
 
     #[test]

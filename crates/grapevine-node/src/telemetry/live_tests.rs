@@ -30,7 +30,7 @@ impl Fleet {
         let collector = OtlpReceiver::start().await.expect("a free port");
         let engine = EngineConfig { record_requests: 8, ..EngineConfig::default() };
         let engine = Engine::start(engine).await.expect("a free port");
-        let replica = ReplicaSpec { name: "gpu-0".to_owned(), url: engine.url() };
+        let replica = ReplicaSpec::new("gpu-0", engine.url());
         let mut config = Config::local("router-1", vec![replica]);
         let endpoint = format!("{}/v1/traces", collector.endpoint());
         config.traces = Some(TracesConfig { endpoint, timeout: LONG });

@@ -47,14 +47,12 @@ pub(crate) fn config(engines: &[SocketAddr]) -> Config {
 }
 
 pub(crate) fn named_config(router: &str, engines: &[SocketAddr]) -> Config {
-    let spec = |(i, addr): (usize, &SocketAddr)| ReplicaSpec {
-        name: format!("r{i}"),
-        url: format!("http://{addr}"),
-    };
+    let spec = |(i, addr): (usize, &SocketAddr)| ReplicaSpec::new(format!("r{i}"), format!("http://{addr}"));
     let replicas = engines.iter().enumerate().map(spec).collect();
     let mut config = Config::local(router, replicas);
     config.health_interval = Duration::from_secs(3_600);
     config.metrics_interval = Duration::ZERO;
+    config.models_interval = Duration::ZERO;
     config.lookup_timeout = Duration::from_secs(5);
     config
 }
@@ -295,6 +293,11 @@ impl Conn {
 
     /// Whether the other side still takes what is written.
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).await.is_ok()
+    }
+
+    /// Writes; false when the other side is gone.
+    pub(crate) async fn write_all(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).await.is_ok()
     }
 

@@ -10,10 +10,14 @@ use grapevine_tree::{Millis, ReplicaId};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use super::asks::Asks;
 use super::lessons::Lessons;
 use super::looks::Looks;
-use super::{AnswerReport, Intervals, PeerReport};
-use crate::engine::{Reading, ScrapeError};
+use super::members::Members;
+use super::{AnswerReport, PeerReport, ProbeConfig};
+use crate::discovery::{Finding, Order, OrderError, Source};
+use crate::engine::models::{Models, Unlisted};
+use crate::engine::{Look, ScrapeError};
 use crate::replica::health::{Probe, Standing};
 use crate::replica::{Replica, SharedReplicas};
 
@@ -30,13 +34,17 @@ pub(super) struct Effects {
     pub(super) growth: Vec<(ReplicaId, u64)>,
     /// How many tokens a replica's cache holds.
     pub(super) capacity: Vec<(ReplicaId, u64)>,
+    /// Replicas that are gone for good.
+    pub(super) remove: Vec<ReplicaId>,
 }
 
 /// Everything the actor knows beyond the snapshot.
 pub(super) struct Book {
     replicas: SharedReplicas,
+    members: Members,
     peers: PeerBook,
     looks: Looks,
+    asks: Asks,
     lessons: Lessons,
     watch: BTreeMap<ReplicaId, Watch>,
     interval_ms: Millis,
@@ -55,21 +63,46 @@ struct Watch {
 }
 
 impl Book {
-    pub(super) fn new(
-        replicas: SharedReplicas,
-        intervals: Intervals,
-        assumed_capacity: u64,
-        seed: u64,
-    ) -> Self {
+    pub(super) fn new(replicas: SharedReplicas, config: &ProbeConfig, seed: u64) -> Self {
+        let intervals = config.intervals;
         Self {
+            members: Members::new(Arc::clone(&replicas), config.kind),
             replicas,
             peers: PeerBook::default(),
-            looks: Looks::new(intervals.metrics),
-            lessons: Lessons::new(assumed_capacity),
+            looks: Looks::new(intervals.metrics, config.pool_idle),
+            asks: Asks::new(intervals.models),
+            lessons: Lessons::new(config.assumed_capacity),
             watch: BTreeMap::new(),
             interval_ms: intervals.probe.as_millis().max(1) as Millis,
             ticked_at: 0,
             rng: SmallRng::seed_from_u64(seed),
+        }
+    }
+
+    /// Takes in what a source of replicas found.
+    pub(super) fn found(&mut self, source: Source, finding: Finding, effects: &mut Effects) {
+        self.members.found(source, finding, effects);
+        self.forget_removed(effects);
+    }
+
+    /// Carries out an operator's order.
+    pub(super) fn order(
+        &mut self,
+        order: Order,
+        effects: &mut Effects,
+    ) -> Result<Option<Arc<Replica>>, OrderError> {
+        let done = self.members.order(order, effects);
+        self.forget_removed(effects);
+        done
+    }
+
+    /// Everything kept beside the set goes with the replica.
+    fn forget_removed(&mut self, effects: &Effects) {
+        for id in &effects.remove {
+            self.watch.remove(id);
+            self.looks.remove(*id);
+            self.asks.remove(*id);
+            self.lessons.remove(*id);
         }
     }
 
@@ -93,8 +126,10 @@ impl Book {
         effects.growth.extend(growth);
     }
 
-    /// Decay, peers' ages, restarts.
+    /// Decay, peers' ages, restarts, departures.
     pub(super) fn tick(&mut self, now: Millis, effects: &mut Effects) {
+        self.members.tick(effects);
+        self.forget_removed(effects);
         let elapsed = now.saturating_sub(std::mem::replace(&mut self.ticked_at, now));
         let set = self.replicas.load_full();
         for replica in &set.replicas {
@@ -156,11 +191,28 @@ impl Book {
         self.looks.due(&self.replicas.load(), now, &mut self.rng)
     }
 
+    /// Replicas that are to be asked for their models now.
+    pub(super) fn due_asks(&mut self, now: Millis) -> Vec<Arc<Replica>> {
+        self.asks.due(&self.replicas.load(), now, &mut self.rng)
+    }
+
+    /// Takes in what a replica said of its models.
+    pub(super) fn listed(&mut self, id: ReplicaId, found: Result<Models, Unlisted>, now: Millis) {
+        if let Some(replica) = self.replicas.load().get(id) {
+            self.asks.answered(replica, found, now);
+        }
+    }
+
+    /// Somebody asked for a model that nobody serves.
+    pub(super) fn model_missed(&mut self) {
+        self.asks.missed();
+    }
+
     /// Takes in what a look at a replica's metrics showed.
     pub(super) fn looked(
         &mut self,
         id: ReplicaId,
-        found: Result<Reading, ScrapeError>,
+        found: Result<Look, ScrapeError>,
         now: Millis,
         effects: &mut Effects,
     ) {
@@ -181,10 +233,10 @@ impl Book {
 
     /// Takes in a probe's result.
     pub(super) fn probed(&mut self, id: ReplicaId, found: Probe, now: Millis) {
-        let watch = self.watch.entry(id).or_default();
-        watch.probing = false;
         let set = self.replicas.load();
         let Some(replica) = set.get(id) else { return };
+        let watch = self.watch.entry(id).or_default();
+        watch.probing = false;
         let served_meanwhile = replica.health.last_served().is_some_and(|at| at >= watch.probed_at);
         if !replica.health.probed(found, served_meanwhile, now) {
             return;
@@ -211,17 +263,28 @@ mod tests {
     use grapevine_mesh::LoadReport;
     use grapevine_tree::RouterId;
 
+    use super::super::Intervals;
     use super::*;
     use crate::config::ReplicaSpec;
     use crate::replica::ReplicaSet;
 
     fn book() -> (Book, Arc<Replica>) {
-        let spec = ReplicaSpec { name: "a".into(), url: "http://127.0.0.1:1".into() };
+        let spec = ReplicaSpec::new("a", "http://127.0.0.1:1");
         let set = ReplicaSet::from_specs(&[spec]).unwrap();
         let replica = Arc::clone(&set.replicas[0]);
         let shared = Arc::new(ArcSwap::from_pointee(set));
-        let intervals = Intervals { probe: Duration::from_secs(5), metrics: Duration::ZERO };
-        (Book::new(shared, intervals, 500_000, 7), replica)
+        let intervals =
+            Intervals { probe: Duration::from_secs(5), metrics: Duration::ZERO, models: Duration::ZERO };
+        let config = ProbeConfig {
+            intervals,
+            timeout: Duration::from_secs(5),
+            client: reqwest::Client::new(),
+            pool_idle: Duration::from_secs(3),
+            names: Arc::default(),
+            kind: None,
+            assumed_capacity: 500_000,
+        };
+        (Book::new(shared, &config, 7), replica)
     }
 
     fn epochs(replica: ReplicaId, epoch: u32) -> PeerReport {

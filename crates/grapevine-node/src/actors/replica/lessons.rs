@@ -91,6 +91,11 @@ impl Lessons {
         }
     }
 
+    /// The replica is gone for good.
+    pub(super) fn remove(&mut self, replica: ReplicaId) {
+        self.known.remove(&replica);
+    }
+
     /// Tells the tree how much a replica's cache holds, if that changed: what its engine says, else
     /// what answers show.
     pub(super) fn settle_capacity(&mut self, replica: &Replica, says: Option<u64>, effects: &mut Effects) {
@@ -133,7 +138,7 @@ mod tests {
     use crate::replica::ReplicaSet;
 
     fn replica() -> Arc<Replica> {
-        let spec = ReplicaSpec { name: "a".into(), url: "http://127.0.0.1:1".into() };
+        let spec = ReplicaSpec::new("a", "http://127.0.0.1:1");
         Arc::clone(&ReplicaSet::from_specs(&[spec]).unwrap().replicas[0])
     }
 

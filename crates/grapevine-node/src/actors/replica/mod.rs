@@ -4,17 +4,21 @@
 //! ```text
 //! mesh host -- tell report --> +--------------+ --> ReplicaSet snapshot (request actors read it)
 //! requests -- tell answered -> |              |
-//! probes ----- results ------> | ReplicaActor | --> must forget, must set_capacity,
-//! looks at metrics -- results> |              |     tell peer_tokens (tree actor)
+//! probes ----- results ------> | ReplicaActor | --> must forget, must remove, must set_capacity,
+//! looks, asks ---- results --> |              |     tell peer_tokens (tree actor)
+//! sources ---- must found ---> |              |
+//! admin API -- ask order ----> |              |
 //! tick ----------------------> +--------------+
 //! ```
 //!
 //! Request actors write load and passive health straight into the snapshot's atomics; this actor
 //! turns them into verdicts, epochs and decay a few times a second.
 
+mod asks;
 mod book;
 mod lessons;
 mod looks;
+mod members;
 mod probe;
 
 use std::sync::Arc;
@@ -30,9 +34,11 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::mailbox::{Gauges, Mailbox, MailboxView};
 use super::tree::TreeHandle;
 use crate::clock::Clock;
-use crate::engine::{Reading, ScrapeError, scrape};
-use crate::replica::SharedReplicas;
+use crate::discovery::{Finding, Order, OrderError, Source};
+use crate::engine::models::{self, Models, Unlisted};
+use crate::engine::{Kind, Look, Names, ScrapeError, scrape};
 use crate::replica::health::Probe;
+use crate::replica::{Replica, SharedReplicas};
 use book::{Book, Effects};
 
 /// Reports that may wait: a few ticks of a fleet of hundreds.
@@ -53,6 +59,12 @@ pub struct ProbeConfig {
     pub timeout: Duration,
     /// Asks the replicas.
     pub client: reqwest::Client,
+    /// Unused connections to engines are closed after this.
+    pub pool_idle: Duration,
+    /// Metrics that an operator names.
+    pub names: Arc<Names>,
+    /// What replicas are of which nobody says so; `None`: that is found out.
+    pub kind: Option<Kind>,
     /// Tokens that a cache is assumed to hold, until something better is known.
     pub assumed_capacity: u64,
 }
@@ -64,6 +76,8 @@ pub struct Intervals {
     pub probe: Duration,
     /// Between two looks at its metrics; zero = never.
     pub metrics: Duration,
+    /// Between two questions for its models; zero = never.
+    pub models: Duration,
 }
 
 /// Speaks to the replica actor.
@@ -108,6 +122,24 @@ impl ReplicaHandle {
         self.mailbox.try_send(Msg::Answered(report));
     }
 
+    /// Tell: somebody asked for a model that nobody serves.
+    pub fn model_missed(&self) {
+        self.mailbox.try_send(Msg::ModelMissed);
+    }
+
+    /// Must: what a source of replicas found.
+    pub(crate) async fn found(&self, source: Source, finding: Finding) {
+        self.mailbox.send(Msg::Found { source, finding }).await;
+    }
+
+    /// Ask, and must: an operator's order; the replica as it is then, if it is still there. `None` when
+    /// the router is going down.
+    pub(crate) async fn order(&self, order: Order) -> Option<Result<Option<Arc<Replica>>, OrderError>> {
+        let (reply, done) = oneshot::channel();
+        self.mailbox.send(Msg::Order { order, reply }).await;
+        done.await.ok()
+    }
+
     /// Must: resolves when everything told before has been carried out, also in the tree.
     pub async fn settled(&self) {
         let (reply, settled) = oneshot::channel();
@@ -131,6 +163,9 @@ enum Msg {
     Report(PeerReport),
     Answered(AnswerReport),
     Settle(oneshot::Sender<()>),
+    ModelMissed,
+    Found { source: Source, finding: Finding },
+    Order { order: Order, reply: oneshot::Sender<Result<Option<Arc<Replica>>, OrderError>> },
 }
 
 struct ReplicaActor {
@@ -138,7 +173,8 @@ struct ReplicaActor {
     /// Who waits until what was told before is carried out.
     settling: Vec<oneshot::Sender<()>>,
     probes: JoinSet<(ReplicaId, Probe)>,
-    looks: JoinSet<(ReplicaId, Result<Reading, ScrapeError>)>,
+    looks: JoinSet<(ReplicaId, Result<Look, ScrapeError>)>,
+    asks: JoinSet<(ReplicaId, Result<Models, Unlisted>)>,
     config: ProbeConfig,
     tree: TreeHandle,
     clock: Clock,
@@ -154,9 +190,18 @@ pub fn spawn(
     seed: u64,
 ) -> (ReplicaHandle, JoinHandle<()>) {
     let (mailbox, inbox, gauges) = Mailbox::new(MAILBOX);
-    let book = Book::new(Arc::clone(&replicas), config.intervals, config.assumed_capacity, seed);
-    let (probes, looks) = (JoinSet::new(), JoinSet::new());
-    let actor = ReplicaActor { book, settling: Vec::new(), probes, looks, config, tree, clock, gauges };
+    let book = Book::new(Arc::clone(&replicas), &config, seed);
+    let actor = ReplicaActor {
+        book,
+        settling: Vec::new(),
+        probes: JoinSet::new(),
+        looks: JoinSet::new(),
+        asks: JoinSet::new(),
+        config,
+        tree,
+        clock,
+        gauges,
+    };
     (ReplicaHandle { mailbox, replicas }, tokio::spawn(actor.run(inbox)))
 }
 
@@ -180,6 +225,10 @@ impl ReplicaActor {
                     self.book.looked(id, found, self.clock.now(), &mut effects);
                     effects
                 }
+                Some(Ok((id, found))) = self.asks.join_next() => {
+                    self.book.listed(id, found, self.clock.now());
+                    Effects::default()
+                }
                 _ = tick.tick() => self.on_tick(),
             };
             self.carry_out(effects).await;
@@ -194,7 +243,10 @@ impl ReplicaActor {
             match message {
                 Msg::Report(report) => self.book.report(report, now, &mut effects),
                 Msg::Answered(report) => self.book.answered(&report, now, &mut effects),
+                Msg::ModelMissed => self.book.model_missed(),
                 Msg::Settle(reply) => self.settling.push(reply),
+                Msg::Found { source, finding } => self.book.found(source, finding, &mut effects),
+                Msg::Order { order, reply } => drop(reply.send(self.book.order(order, &mut effects))),
             }
         }
         self.gauges.progress(now, count, began.elapsed());
@@ -209,7 +261,12 @@ impl ReplicaActor {
         }
         for replica in self.book.due_looks(now) {
             let client = self.config.client.clone();
-            self.looks.spawn(async move { (replica.id, scrape(&client, &replica.url).await) });
+            let names = Arc::clone(&self.config.names);
+            self.looks.spawn(async move { (replica.id, scrape(&client, &replica, &names).await) });
+        }
+        for replica in self.book.due_asks(now) {
+            let client = self.config.client.clone();
+            self.asks.spawn(async move { (replica.id, models::ask(&client, &replica).await) });
         }
         let mut effects = Effects::default();
         self.book.tick(now, &mut effects);
@@ -224,6 +281,9 @@ impl ReplicaActor {
         }
         for (replica, tokens) in effects.capacity {
             self.tree.set_capacity(replica, tokens).await;
+        }
+        for replica in effects.remove {
+            self.tree.remove(replica).await;
         }
         if !effects.growth.is_empty() {
             self.tree.peer_tokens(effects.growth);

@@ -10,17 +10,14 @@ use crate::proxy::failure::{no_sockets, refused};
 use crate::replica::Replica;
 use crate::replica::health::Probe;
 
-/// Every engine answers here; one that does not know the path answers 404, which is alive too.
-const PATH: &str = "/health";
-
-/// Asks `replica` whether it lives.
+/// Asks `replica` whether it lives, where its kind says that.
 pub(super) async fn probe(
     client: reqwest::Client,
     replica: Arc<Replica>,
     limit: Duration,
 ) -> (ReplicaId, Probe) {
-    let asked = client.get(format!("{}{PATH}", replica.url)).send();
-    let found = match tokio::time::timeout(limit, asked).await {
+    let asked = replica.get(&client, replica.kind().health_path()).send();
+    let found = match tokio::time::timeout(replica.kind().health_limit(limit), asked).await {
         Err(_) => Probe::Silent,
         Ok(Err(error)) if refused(&error) => Probe::Refused,
         Ok(Err(error)) if no_sockets(&error) => Probe::NotAsked,
