@@ -26,7 +26,7 @@ const MIN_SLICE_BYTES: usize = 16 * 1024;
 const MAX_SALTS: usize = 8_192;
 
 /// Bytes of a replica's history beside its dates, and of a date, at most.
-const HISTORY_BYTES: usize = 4 + 10 + 5 + 3;
+const HISTORY_BYTES: usize = 4 + 5 + 10 + 5 + 3;
 const DATE_BYTES: usize = 5 + 9;
 
 /// The questions that were asked lately: none is answered twice.
@@ -37,6 +37,11 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
+    /// Questions remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
     /// Whether it is asked for the first time.
     pub(crate) fn is_new(&mut self, salt: Salt) -> bool {
         if !self.salts.insert(salt) {

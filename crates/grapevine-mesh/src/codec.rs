@@ -24,7 +24,8 @@ mod vitals;
 pub use exchange::{Ask, MAX_RANGES, Segments, decode_ask, decode_segments, encode_ask, encode_segments};
 pub use snapshot::{SnapshotHead, decode_head, decode_page, encode_head, encode_page};
 pub use vitals::{
-    MAX_SEEN, Seen, SeenOrigin, Vitals, decode_seen, decode_vitals, encode_seen, encode_vitals,
+    MAX_SEEN, Seen, SeenOrigin, Vitals, decode_direct, decode_seen, decode_vitals, encode_direct,
+    encode_seen, encode_vitals,
 };
 
 /// Version of the layout below. Another number means another layout: never guess.
@@ -59,6 +60,7 @@ const KIND_ASK: u8 = 4;
 const KIND_SEGMENTS: u8 = 5;
 const KIND_HEAD: u8 = 6;
 const KIND_PAGE: u8 = 7;
+const KIND_DIRECT: u8 = 8;
 
 /// Steps of the count scale per doubling: neighbours differ by 9 %, so rounding costs at most 4.5 %.
 const COUNT_STEPS: f32 = 8.0;
@@ -131,7 +133,7 @@ struct WireSegment {
 struct WireEntry {
     replica: [u8; 4],
     count: u8,
-    age_tokens: u32,
+    epoch: u32,
     marks: Vec<WireMark>,
 }
 
@@ -151,7 +153,7 @@ pub const SEGMENT_OVERHEAD: usize = HEADER_BYTES + 9 + 9 + 9 + 3;
 
 /// Bytes that `entry` takes in a segment.
 pub fn entry_len(entry: &DeltaEntry) -> usize {
-    4 + 1 + varint_len(u64::from(entry.age_tokens)) + 1 + 8 * entry.marks.len()
+    4 + 1 + varint_len(u64::from(entry.epoch)) + 1 + 8 * entry.marks.len()
 }
 
 /// Whether `entry` can be told: [`decode_segment`] takes exactly these.
@@ -243,7 +245,7 @@ fn to_wire(entry: &DeltaEntry) -> WireEntry {
     WireEntry {
         replica: entry.replica.0.to_le_bytes(),
         count: quantise(entry.count),
-        age_tokens: entry.age_tokens,
+        epoch: entry.epoch,
         marks: entry.marks.iter().map(pack).collect(),
     }
 }
@@ -252,7 +254,7 @@ fn from_wire(wire: &WireEntry) -> Result<DeltaEntry, CodecError> {
     let entry = DeltaEntry {
         replica: replica(wire.replica),
         count: dequantise(wire.count),
-        age_tokens: wire.age_tokens,
+        epoch: wire.epoch,
         marks: wire.marks.iter().map(unpack).collect(),
     };
     if is_valid(&entry) { Ok(entry) } else { Err(CodecError::OutOfRange) }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::codec::CodecError;
 use crate::handle::Refused;
 
 /// Why a datagram was dropped.
@@ -143,6 +144,17 @@ impl Counters {
     pub(crate) fn reject_segment(&self, why: SegmentReject) {
         let of_all = SegmentReject::ALL.iter().zip(&self.segment_rejects);
         of_all.filter(|((it, _), _)| *it == why).for_each(|(_, count)| _ = count.fetch_add(1, Relaxed));
+    }
+
+    /// A value that could not be decoded.
+    pub(crate) fn reject_value(&self, error: CodecError) {
+        self.reject_segment(match error {
+            CodecError::Version(_) => SegmentReject::Version,
+            CodecError::Scheme(_) => SegmentReject::Scheme,
+            CodecError::TooLong(_) | CodecError::Malformed | CodecError::OutOfRange => {
+                SegmentReject::Malformed
+            }
+        });
     }
 
     pub(crate) fn read(&self) -> Traffic {

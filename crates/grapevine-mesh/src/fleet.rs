@@ -151,6 +151,13 @@ impl Fleet {
         router.hand_on(origin, vitals, segments)
     }
 
+    /// Takes in what a router told directly of itself. A router is met through chitchat first.
+    pub fn hear_direct(&mut self, origin: RouterId, vitals: Vitals) -> Vec<Incoming> {
+        let Some(router) = self.by_id_mut(origin) else { return Vec::new() };
+        let vitals = router.take_vitals(vitals);
+        router.hand_on(origin, vitals, Vec::new())
+    }
+
     /// Takes in segments that were asked for.
     pub fn take(
         &mut self,

@@ -57,6 +57,9 @@ mod status;
 pub mod transport {
     pub use chitchat::ChitchatMessage;
     pub use chitchat::transport::{ChannelTransport, Socket, Transport};
+
+    pub use crate::net::direct::Direct;
+    pub use crate::net::sealed_size;
 }
 
 pub use actor::{spawn, spawn_with_transport};
@@ -66,7 +69,7 @@ pub use config::{DEFAULT_INTERVAL, DEFAULT_JOIN_TIMEOUT, MIN_SECRET_BYTES, MeshC
 pub use counters::Traffic;
 pub use handle::{EXCHANGE_PATH, MAX_QUESTION_BYTES, MeshHandle, Refused};
 pub use outbox::Tally;
-pub use status::{MeshStatus, MeshTotals, PeerStatus, Pulls, Snapshots};
+pub use status::{Held, MeshStatus, MeshTotals, PeerStatus, Pulls, Snapshots};
 
 /// Load that a router has on one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +141,9 @@ pub trait Host: Send + Sync + 'static {
     /// What changed since the last call; entries worth at most about `budget` bytes. Answers
     /// within the tick: a busy tree gives an empty answer and keeps its changes.
     fn collect(&self, budget: usize) -> impl Future<Output = Outgoing> + Send;
+
+    /// Load of every replica that has some now. Asked many times a second; must not block.
+    fn loads(&self) -> Vec<LoadReport>;
 
     /// Hands over what a peer said. Must not block.
     fn deliver(&self, incoming: Incoming);

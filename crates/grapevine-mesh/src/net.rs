@@ -5,23 +5,26 @@
 //!                        <--recv-- unpack <- reassemble <- open <-'
 //! ```
 //!
-//! The socket outlives chitchat's task: it is bound once, and a restarted task opens it again with a
+//! [`direct`] messages take the same way past chitchat. The socket outlives chitchat's task: it is bound once, and a restarted task opens it again with a
 //! new salt, tag and counters. Whatever arrives, `recv` neither fails nor panics for it.
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
 use async_trait::async_trait;
 use chitchat::transport::{Socket, Transport};
 use chitchat::{ChitchatMessage, Deserializable, Serializable};
 use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
 use tracing::trace;
 
 use crate::config::MeshConfig;
 use crate::counters::{Counters, DatagramReject as Reject};
+use direct::Direct;
 
+pub(crate) mod direct;
 mod frame;
 mod header;
 pub(crate) mod metered;
@@ -54,9 +57,17 @@ enum Wire {
 
 /// Opens gossip on one bound UDP socket.
 pub(crate) struct UdpGossip {
-    udp: Arc<UdpSocket>,
+    shared: Arc<Shared>,
     secrets: Vec<Vec<u8>>,
     cluster_id: String,
+}
+
+/// What chitchat's task and direct messages share.
+struct Shared {
+    udp: UdpSocket,
+    /// Of the task that runs now. Held for as long as sealing takes, some microseconds.
+    wire: Mutex<Wire>,
+    inbox: Mutex<Option<mpsc::Sender<Vec<u8>>>>,
     counters: Arc<Counters>,
 }
 
@@ -70,53 +81,94 @@ impl UdpGossip {
         let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
         let previous = config.secret.as_ref().and(config.previous_secret.as_ref());
         let secrets = config.secret.iter().chain(previous).cloned().collect();
-        Ok(Self { udp: Arc::new(udp), secrets, cluster_id: config.cluster_id.clone(), counters })
+        let wire = Mutex::new(Wire::Plain(plain::Plain::new(&config.cluster_id)));
+        let shared = Shared { udp, wire, inbox: Mutex::default(), counters };
+        let gossip = Self { shared: Arc::new(shared), secrets, cluster_id: config.cluster_id.clone() };
+        *gossip.shared.wire() = gossip.new_wire();
+        Ok(gossip)
+    }
+
+    fn new_wire(&self) -> Wire {
+        if self.secrets.is_empty() {
+            return Wire::Plain(plain::Plain::new(&self.cluster_id));
+        }
+        let secrets = self.secrets.iter().map(Vec::as_slice);
+        Wire::Sealed(Box::new(seal::Sealed::new(secrets, &self.cluster_id)))
     }
 
     /// The address that was bound.
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.udp.local_addr()
+        self.shared.udp.local_addr()
     }
+}
+
+impl Shared {
+    fn wire(&self) -> MutexGuard<'_, Wire> {
+        self.wire.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seal(&self, packed: &[u8], to: SocketAddr) -> Vec<Vec<u8>> {
+        match &mut *self.wire() {
+            Wire::Plain(plain) => plain.write(packed),
+            Wire::Sealed(sealed) => sealed.write(packed, to),
+        }
+    }
+
+    fn send_failed(&self, to: SocketAddr, error: &io::Error) {
+        // The peer is unreachable or a buffer is full; the next tick tries again.
+        self.counters.send_failed();
+        trace!(%to, %error, "gossip datagram not sent");
+    }
+}
+
+impl Direct for UdpGossip {
+    fn listen(&self, inbox: mpsc::Sender<Vec<u8>>) {
+        *self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner) = Some(inbox);
+    }
+
+    fn send(&self, to: SocketAddr, message: &[u8]) {
+        for datagram in self.shared.seal(&frame::pack_direct(message), to) {
+            match self.shared.udp.try_send_to(&datagram, to) {
+                Ok(_) => self.shared.counters.sent(datagram.len()),
+                Err(error) => return self.shared.send_failed(to, &error),
+            }
+        }
+    }
+}
+
+/// What a message of chitchat's costs on a sealed socket: how many datagrams, and their bytes without IP and
+/// UDP. For simulated networks, which lose datagrams.
+pub fn sealed_size(message: &[u8]) -> (usize, usize) {
+    let packed = frame::pack(message).len();
+    let datagrams = packed.div_ceil(seal::PIECE_BYTES).max(1);
+    (datagrams, packed + datagrams * (seal::MAX_DATAGRAM - seal::PIECE_BYTES))
 }
 
 #[async_trait]
 impl Transport for UdpGossip {
     async fn open(&self, _listen_addr: SocketAddr) -> anyhow::Result<Box<dyn Socket>> {
-        let wire = if self.secrets.is_empty() {
-            Wire::Plain(plain::Plain::new(&self.cluster_id))
-        } else {
-            let secrets = self.secrets.iter().map(Vec::as_slice);
-            Wire::Sealed(Box::new(seal::Sealed::new(secrets, &self.cluster_id)))
-        };
+        *self.shared.wire() = self.new_wire();
         let buffer = vec![0; RECEIVE_BYTES].into_boxed_slice();
-        Ok(Box::new(GossipSocket { udp: self.udp.clone(), wire, buffer, counters: self.counters.clone() }))
+        Ok(Box::new(GossipSocket { shared: Arc::clone(&self.shared), buffer }))
     }
 }
 
 struct GossipSocket {
-    udp: Arc<UdpSocket>,
-    wire: Wire,
+    shared: Arc<Shared>,
     buffer: Box<[u8]>,
-    counters: Arc<Counters>,
 }
 
 #[async_trait]
 impl Socket for GossipSocket {
     async fn send(&mut self, to: SocketAddr, message: ChitchatMessage) -> anyhow::Result<()> {
         let bytes = message.serialize_to_vec();
-        self.counters.message(bytes.len());
-        let packed = frame::pack(&bytes);
-        let datagrams = match &mut self.wire {
-            Wire::Plain(plain) => plain.write(&packed),
-            Wire::Sealed(sealed) => sealed.write(&packed, to),
-        };
-        for datagram in datagrams {
-            match self.udp.send_to(&datagram, to).await {
-                Ok(_) => self.counters.sent(datagram.len()),
+        let shared = &self.shared;
+        shared.counters.message(bytes.len());
+        for datagram in shared.seal(&frame::pack(&bytes), to) {
+            match shared.udp.send_to(&datagram, to).await {
+                Ok(_) => shared.counters.sent(datagram.len()),
                 Err(error) => {
-                    // The peer is unreachable or a buffer is full; the next tick tries again.
-                    self.counters.send_failed();
-                    trace!(%to, %error, "gossip datagram not sent");
+                    shared.send_failed(to, &error);
                     break;
                 }
             }
@@ -127,17 +179,17 @@ impl Socket for GossipSocket {
     /// Cancel-safe: the only await is on `recv_from`, and what it brings is kept in `self`.
     async fn recv(&mut self) -> anyhow::Result<(SocketAddr, ChitchatMessage)> {
         loop {
-            let (len, from) = match self.udp.recv_from(&mut self.buffer).await {
+            let (len, from) = match self.shared.udp.recv_from(&mut self.buffer).await {
                 Ok(received) => received,
                 Err(error) if is_transient(&error) => continue,
                 Err(error) => return Err(error).context("gossip socket"),
             };
-            self.counters.received(len);
+            self.shared.counters.received(len);
             match self.take(len, from) {
                 Ok(Some(message)) => return Ok((from, message)),
                 Ok(None) => {}
                 Err(reject) => {
-                    self.counters.reject_datagram(reject);
+                    self.shared.counters.reject_datagram(reject);
                     trace!(%from, len, ?reject, "gossip datagram dropped");
                 }
             }
@@ -148,28 +200,43 @@ impl Socket for GossipSocket {
 impl GossipSocket {
     fn take(&mut self, len: usize, from: SocketAddr) -> Result<Option<ChitchatMessage>, Reject> {
         let datagram = self.buffer.get(..len).unwrap_or_default();
-        let (outcome, given_up) = match &mut self.wire {
+        let shared = &self.shared;
+        let (outcome, given_up) = match &mut *shared.wire() {
             Wire::Plain(plain) => (plain.read(datagram, from), plain.take_given_up()),
             Wire::Sealed(sealed) => (sealed.read(datagram, from), sealed.take_given_up()),
         };
         for _ in 0..given_up {
-            self.counters.reject_datagram(Reject::Incomplete);
+            shared.counters.reject_datagram(Reject::Incomplete);
         }
         match outcome? {
-            Outcome::Message(packed) => self.parse(&packed).map(Some),
+            Outcome::Message(packed) => match frame::unpack_direct(&packed) {
+                Some(message) => {
+                    self.hand_over(message);
+                    Ok(None)
+                }
+                None => self.parse(&packed).map(Some),
+            },
             Outcome::Nothing => Ok(None),
             Outcome::Answer { datagram, to, misdirected } => {
-                if self.udp.try_send_to(&datagram, to).is_ok() {
-                    self.counters.sent(datagram.len());
+                if shared.udp.try_send_to(&datagram, to).is_ok() {
+                    shared.counters.sent(datagram.len());
                 }
                 if misdirected { Err(Reject::Misdirected) } else { Ok(None) }
             }
         }
     }
 
+    fn hand_over(&self, message: &[u8]) {
+        let inbox = self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(inbox) = &*inbox {
+            // What finds it full is older than what comes next.
+            let _ = inbox.try_send(message.to_vec());
+        }
+    }
+
     fn parse(&self, packed: &[u8]) -> Result<ChitchatMessage, Reject> {
         let bytes = frame::unpack(packed).ok_or(Reject::Damaged)?;
-        self.counters.message(bytes.len());
+        self.shared.counters.message(bytes.len());
         let mut rest = bytes.as_slice();
         let message = ChitchatMessage::deserialize(&mut rest).map_err(|_| Reject::Damaged)?;
         if rest.is_empty() { Ok(message) } else { Err(Reject::Damaged) }
@@ -180,4 +247,44 @@ impl GossipSocket {
 fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, ConnectionReset, Interrupted, OutOfMemory, WouldBlock};
     matches!(error.kind(), ConnectionRefused | ConnectionReset | Interrupted | OutOfMemory | WouldBlock)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::{interval, timeout};
+
+    use super::*;
+
+    async fn bound(secret: Option<&str>) -> UdpGossip {
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let secret = secret.map(|secret| secret.as_bytes().to_vec());
+        let config = MeshConfig { secret, ..MeshConfig::new("a", listen) };
+        UdpGossip::bind(&config, Arc::default()).await.unwrap()
+    }
+
+    /// Sealed, the first ones only ask for the receiver's tag, which its gossip answers.
+    #[tokio::test]
+    async fn a_direct_message_passes_chitchat_by() {
+        for secret in [None, Some("a secret of at least so many bytes")] {
+            let (a, b) = (bound(secret).await, bound(secret).await);
+            let (to, (inbox, mut heard)) = (b.local_addr().unwrap(), mpsc::channel(4));
+            b.listen(inbox);
+            let (mut one, mut other) = (a.open(to).await.unwrap(), b.open(to).await.unwrap());
+            let mut again = interval(Duration::from_millis(5));
+            let told = async {
+                loop {
+                    tokio::select! {
+                        _ = again.tick() => Direct::send(&a, to, b"word"),
+                        message = heard.recv() => return message,
+                        message = one.recv() => panic!("gossip got {message:?}"),
+                        message = other.recv() => panic!("gossip got {message:?}"),
+                    }
+                }
+            };
+            let message = timeout(Duration::from_secs(20), told).await.unwrap();
+            assert_eq!(message.as_deref(), Some(&b"word"[..]), "sealed: {}", secret.is_some());
+        }
+    }
 }

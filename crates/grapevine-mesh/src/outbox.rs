@@ -1,7 +1,7 @@
 //! What this router publishes: it turns what the host has to say into chitchat writes.
 //!
 //! Pure: time is an argument. An idle router writes nothing: a segment is written when there are
-//! entries, the vitals when they changed. One exception: when the last segment has grown older
+//! entries, the vitals when they changed ([`voice`]). One exception: when the last segment has grown older
 //! than the ring's span, the vitals are written once more to tell newcomers not to take it.
 //!
 //! When more is due than fits a tick, or gossip is strained, the ring holds a [`Pointer`] instead of a
@@ -15,19 +15,18 @@ use std::time::Duration;
 use grapevine_tree::{DeltaEntry, Millis, RouterId};
 
 use crate::carrier::{self, SLOTS, VITALS_KEY};
-use crate::codec::{self, Pointer, SEGMENT_OVERHEAD, Segment, Vitals};
+use crate::codec::{self, Pointer, SEGMENT_OVERHEAD, Segment};
 use crate::log::Log;
 use crate::{LoadReport, Outgoing, ReplicaEpoch};
+
+mod voice;
+
+pub use voice::{MAX_EPOCHS, MAX_LOADS};
+use voice::{Moment, Own, Voice};
 
 /// Entries that wait for a later tick, at most: about ten full ticks of a small fleet. They are
 /// absolute counts, so what is dropped is told again when the prefix is next used.
 pub const MAX_BACKLOG: usize = 4096;
-
-/// Replicas whose load is told, at most, the busiest first: 12 bytes each, 6 KiB.
-pub const MAX_LOADS: usize = 512;
-
-/// Epochs that are told, at most, the largest first: 9 bytes each.
-pub const MAX_EPOCHS: usize = 512;
 
 /// Segments that a new generation says again: what the one before it said in its last 2 s may not
 /// have reached anyone. Said twice does no harm.
@@ -45,6 +44,8 @@ pub struct Pace {
     pub pointers: bool,
     /// Gossip is behind: nothing big may go into it.
     pub strained: bool,
+    /// Peers are told of load directly.
+    pub direct: bool,
 }
 
 /// A key and the value to set it to.
@@ -55,7 +56,8 @@ pub type Write = (String, String);
 pub struct Tally {
     /// Entries published.
     pub entries: u64,
-    /// Bytes of values published, before chitchat compresses and repeats them.
+    /// Bytes of values published, before chitchat compresses and repeats them, and of what is told directly, to
+    /// one peer.
     pub value_bytes: u64,
     /// Segments that peers were pointed to.
     pub pointed: u64,
@@ -71,12 +73,10 @@ pub struct Tally {
 #[derive(Debug)]
 pub struct Outbox {
     id: RouterId,
-    boot: u64,
     generation: u64,
     span_ms: Millis,
     seq: u64,
-    vitals: Vitals,
-    vitals_len: usize,
+    voice: Voice,
     backlog: VecDeque<DeltaEntry>,
     backlog_bytes: usize,
     /// The ring, oldest first.
@@ -102,12 +102,10 @@ impl Outbox {
         let span_ms = SLOTS.saturating_mul(interval.as_millis() as Millis);
         Self {
             id,
-            boot: generation,
             generation,
             span_ms,
             seq: 0,
-            vitals: Vitals::default(),
-            vitals_len: 0,
+            voice: Voice::new(id, generation),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             ring: VecDeque::new(),
@@ -121,9 +119,9 @@ impl Outbox {
         self.generation = generation;
         self.seq = 0;
         self.ring.clear();
-        self.vitals.seq = 0;
         let mut writes = Vec::new();
-        self.write_vitals(1, &mut writes);
+        let first = self.voice.begin(generation, now);
+        self.write(VITALS_KEY.to_owned(), &first, &mut writes);
         for segment in std::mem::take(&mut self.recent) {
             self.write_segment(segment, carrier::tick_budget(1), log, now, &mut writes);
         }
@@ -135,6 +133,11 @@ impl Outbox {
         self.tally
     }
 
+    /// Entries that wait for a later tick.
+    pub fn backlog(&self) -> usize {
+        self.backlog.len()
+    }
+
     /// Number of the newest segment.
     pub fn seq(&self) -> u64 {
         self.seq
@@ -142,7 +145,19 @@ impl Outbox {
 
     /// The cache epochs that were last told.
     pub fn epochs(&self) -> &[ReplicaEpoch] {
-        &self.vitals.epochs
+        self.voice.epochs()
+    }
+
+    /// Between two ticks: the load now.
+    pub fn note_loads(&mut self, loads: Vec<LoadReport>) {
+        self.voice.note_loads(loads);
+    }
+
+    /// What is to be told straight to every peer, once.
+    pub fn take_direct(&mut self) -> Option<Vec<u8>> {
+        let message = self.voice.take_direct()?;
+        self.tally.value_bytes += message.len() as u64;
+        Some(message)
     }
 
     /// Number of the newest segment older than `time` that the ring points to.
@@ -158,10 +173,8 @@ impl Outbox {
 
     /// Takes in what the host has to say; what to write for it. Segments also go into the log.
     pub fn publish(&mut self, outgoing: Outgoing, pace: Pace, log: &mut Log, now: Millis) -> Vec<Write> {
-        let Outgoing { entries, mut loads, mut epochs, draining } = outgoing;
+        let Outgoing { entries, loads, epochs, draining } = outgoing;
         self.queue(entries);
-        busiest(&mut loads);
-        largest(&mut epochs);
         let mut writes = Vec::new();
         let entries = self.next_entries(pace);
         if !entries.is_empty() {
@@ -173,27 +186,25 @@ impl Outbox {
             self.shrink(log, &mut writes);
         }
 
-        let changed =
-            self.vitals.loads != loads || self.vitals.epochs != epochs || self.vitals.draining != draining;
         let floor = self.floor(now);
-        let gone_stale = writes.is_empty() && floor > self.seq && self.vitals.floor < floor;
-        if changed || gone_stale {
-            self.vitals = Vitals { loads, epochs, draining, ..std::mem::take(&mut self.vitals) };
-            self.write_vitals(floor, &mut writes);
+        let must_write = writes.is_empty() && floor > self.seq && self.voice.written_floor() < floor;
+        let moment = Moment { floor, must_write, direct: pace.direct, now };
+        if let Some(bytes) = self.voice.say(Own { loads, epochs, draining }, moment) {
+            self.write(VITALS_KEY.to_owned(), &bytes, &mut writes);
         }
         writes
     }
 
     /// The last word: this router goes away and has nothing in flight. Nobody could ask for more.
     pub fn farewell(&mut self, others: usize, log: &mut Log, now: Millis) -> Vec<Write> {
-        let epochs = self.vitals.epochs.clone();
+        let epochs = self.voice.epochs().to_vec();
         let last = Outgoing { entries: Vec::new(), loads: Vec::new(), epochs, draining: true };
-        self.publish(last, Pace { others, pointers: false, strained: false }, log, now)
+        self.publish(last, Pace { others, pointers: false, strained: false, direct: true }, log, now)
     }
 
     /// Bytes of entries that may stand in the ring this tick.
     fn inline(&self, pace: Pace) -> usize {
-        let budget = carrier::tick_budget(pace.others).saturating_sub(SEGMENT_OVERHEAD + self.vitals_len);
+        let budget = carrier::tick_budget(pace.others).saturating_sub(SEGMENT_OVERHEAD + self.voice.len());
         if pace.strained && pace.pointers { budget.min(STRAINED_BYTES) } else { budget }
     }
 
@@ -285,16 +296,6 @@ impl Outbox {
         }
     }
 
-    fn write_vitals(&mut self, floor: u64, writes: &mut Vec<Write>) {
-        self.vitals.generation = self.generation;
-        self.vitals.boot = self.boot;
-        self.vitals.seq += 1;
-        self.vitals.floor = floor;
-        let bytes = codec::encode_vitals(&self.vitals);
-        self.vitals_len = bytes.len();
-        self.write(VITALS_KEY.to_owned(), &bytes, writes);
-    }
-
     fn write(&mut self, key: String, bytes: &[u8], writes: &mut Vec<Write>) {
         self.tally.value_bytes += bytes.len() as u64;
         writes.push((key, carrier::to_text(bytes)));
@@ -312,23 +313,6 @@ fn push_bounded<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
         queue.pop_front();
     }
     queue.push_back(item);
-}
-
-/// Keeps the busiest, in a stable order: an unchanged load must not look changed.
-fn busiest(loads: &mut Vec<LoadReport>) {
-    if loads.len() > MAX_LOADS {
-        loads.sort_by_key(|it| std::cmp::Reverse((it.queued_tokens, it.inflight, it.new_tokens)));
-        loads.truncate(MAX_LOADS);
-    }
-    loads.sort_by_key(|it| it.replica);
-}
-
-fn largest(epochs: &mut Vec<ReplicaEpoch>) {
-    if epochs.len() > MAX_EPOCHS {
-        epochs.sort_by_key(|it| std::cmp::Reverse(it.epoch));
-        epochs.truncate(MAX_EPOCHS);
-    }
-    epochs.sort_by_key(|it| it.replica);
 }
 
 #[cfg(test)]

@@ -9,12 +9,13 @@ use tracing::{debug, warn};
 use crate::config::MeshConfig;
 use crate::counters::Counters;
 use crate::net::UdpGossip;
+use crate::net::direct::Direct;
 use crate::net::metered::Metered;
 
 /// Where the transport comes from.
 pub(crate) enum Port {
     Udp { bound: Option<Arc<UdpGossip>>, warned: bool },
-    Given(Arc<Metered>),
+    Given { transport: Arc<Metered>, direct: Option<Arc<dyn Direct>> },
 }
 
 impl Port {
@@ -42,7 +43,15 @@ impl Port {
     pub(crate) fn transport(&self) -> Option<Arc<dyn Transport>> {
         match self {
             Self::Udp { bound, .. } => bound.clone().map(|it| it as Arc<dyn Transport>),
-            Self::Given(metered) => Some(metered.clone()),
+            Self::Given { transport, .. } => Some(transport.clone()),
+        }
+    }
+
+    /// What carries messages straight to peers, if anything does.
+    pub(crate) fn direct(&self) -> Option<Arc<dyn Direct>> {
+        match self {
+            Self::Udp { bound, .. } => bound.clone().map(|it| it as Arc<dyn Direct>),
+            Self::Given { direct, .. } => direct.clone(),
         }
     }
 

@@ -59,6 +59,7 @@ pub(crate) struct Session {
     namesake: Option<Namesake>,
     live_addresses: BTreeSet<SocketAddr>,
     cursors: BTreeMap<ChitchatId, u64>,
+    state_size: (usize, usize),
 }
 
 /// A state under our own name that is newer than ours.
@@ -124,6 +125,7 @@ impl Session {
             namesake: None,
             live_addresses: BTreeSet::from([advertised]),
             cursors: BTreeMap::new(),
+            state_size: (0, 0),
         })
     }
 
@@ -182,6 +184,11 @@ impl Session {
         self.namesake
     }
 
+    /// States that chitchat holds, and bytes of the keys and values in them.
+    pub(crate) fn state_size(&self) -> (usize, usize) {
+        self.state_size
+    }
+
     /// Says hello to each of `seeds`.
     pub(crate) fn dial(&self, seeds: Vec<SocketAddr>) {
         for seed in seeds {
@@ -230,6 +237,9 @@ impl Session {
         let live: BTreeSet<ChitchatId> = chitchat.live_nodes().cloned().collect();
         self.live_addresses = live.iter().map(|id| id.gossip_advertise_addr).collect();
         self.namesake = None;
+        let values = chitchat.node_states().values().flat_map(NodeState::key_values);
+        let bytes = values.map(|(key, value)| key.len() + value.len()).sum();
+        self.state_size = (chitchat.node_states().len(), bytes);
         let newest = newest_generations(chitchat, fleet);
         let (mut raws, mut outdated) = (Vec::new(), Vec::new());
         for (id, state) in chitchat.node_states() {
@@ -371,16 +381,7 @@ fn bytes_of(text: &str) -> Result<Vec<u8>, CodecError> {
 }
 
 fn counted<T>(decoded: Result<T, CodecError>, counters: &Counters) -> Option<T> {
-    let why = match decoded {
-        Ok(value) => return Some(value),
-        Err(CodecError::Version(_)) => SegmentReject::Version,
-        Err(CodecError::Scheme(_)) => SegmentReject::Scheme,
-        Err(CodecError::TooLong(_) | CodecError::Malformed | CodecError::OutOfRange) => {
-            SegmentReject::Malformed
-        }
-    };
-    counters.reject_segment(why);
-    None
+    decoded.map_err(|error| counters.reject_value(error)).ok()
 }
 
 fn of_generation(right: bool, counters: &Counters) -> bool {

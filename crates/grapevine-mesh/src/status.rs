@@ -29,8 +29,8 @@ pub struct MeshStatus {
     pub strained: bool,
     /// Peers can ask this router for what it points to, as far as they let on.
     pub pointers: bool,
-    /// Bytes of recent segments kept for peers that miss some.
-    pub log_bytes: usize,
+    /// What it keeps in memory.
+    pub held: Held,
     /// Pairs of a live peer and an origin in which the peer has all that was known a moment before it
     /// last told.
     pub level_pairs: usize,
@@ -40,6 +40,25 @@ pub struct MeshStatus {
     pub peers: Vec<PeerStatus>,
     /// Counts since the start of the process.
     pub totals: MeshTotals,
+}
+
+/// What a mesh keeps in memory: all of it is bounded, whatever the traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Bytes of recent segments kept for peers that miss some.
+    pub log_bytes: usize,
+    /// Bytes of all routers' keys and values in chitchat.
+    pub state_bytes: usize,
+    /// Names and generations that chitchat knows.
+    pub states: usize,
+    /// Entries that wait to be told.
+    pub backlog: usize,
+    /// Segments of all peers that were skipped and may still come.
+    pub holes: u64,
+    /// Routers that are remembered, the silent ones too.
+    pub routers: usize,
+    /// Questions that are remembered so that none is answered twice.
+    pub questions: usize,
 }
 
 /// One other router.
@@ -84,7 +103,7 @@ pub struct PeerStatus {
 pub struct MeshTotals {
     /// Ticks.
     pub ticks: u64,
-    /// Times that gossip ended and was started again.
+    /// Times that gossip ended, by itself or by a mistake of ours, and was started again.
     pub restarts: u64,
     /// Ticks at which the host had not yet answered the tick before.
     pub late_collects: u64,

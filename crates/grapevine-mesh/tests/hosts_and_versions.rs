@@ -11,7 +11,8 @@ use chitchat::{ChitchatConfig, ChitchatHandle, ChitchatId, FailureDetectorConfig
 use grapevine_mesh::codec::{Segment, Vitals, encode_segment, encode_vitals};
 use grapevine_mesh::transport::ChannelTransport;
 use grapevine_mesh::{
-    FetchError, Host, Incoming, MeshConfig, MeshHandle, Outgoing, Snapshot, carrier, spawn_with_transport,
+    FetchError, Host, Incoming, LoadReport, MeshConfig, MeshHandle, Outgoing, Snapshot, carrier,
+    spawn_with_transport,
 };
 use grapevine_tree::{ReplicaHistory, SnapshotPage};
 
@@ -30,7 +31,7 @@ fn start<H: Host>(network: &ChannelTransport, name: &str, port: u16, host: Arc<H
         admin_url: Some(format!("http://10.0.0.1:{}", 9000 + port)),
         ..MeshConfig::new(name, addr(port))
     };
-    spawn_with_transport(config, host, Arc::new(network.clone())).unwrap()
+    spawn_with_transport(config, host, Arc::new(network.clone()), None).unwrap()
 }
 
 /// A router of our cluster that writes what a test says.
@@ -163,6 +164,8 @@ struct MoodyHost {
     asked: AtomicU64,
     heard: Arc<TestHost>,
     patience: Duration,
+    /// Panics on what it hears this often.
+    deaf: AtomicU64,
 }
 
 impl Host for MoodyHost {
@@ -177,7 +180,13 @@ impl Host for MoodyHost {
         }
     }
 
+    fn loads(&self) -> Vec<LoadReport> {
+        Vec::new()
+    }
+
     fn deliver(&self, incoming: Incoming) {
+        let left = self.deaf.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        assert!(left.is_err(), "a host that panics, as the test wants");
         self.heard.deliver(incoming);
     }
 
@@ -201,7 +210,12 @@ async fn a_slow_or_broken_host_stops_nothing() {
     let network = ChannelTransport::default();
     let inner = TestHost::new();
     let patience = Duration::from_secs(5);
-    let moody = Arc::new(MoodyHost { asked: AtomicU64::new(0), heard: inner.clone(), patience });
+    let moody = Arc::new(MoodyHost {
+        asked: AtomicU64::new(0),
+        heard: inner.clone(),
+        patience,
+        deaf: AtomicU64::new(0),
+    });
     let a = start(&network, "a", 1, moody);
     let host_b = TestHost::new();
     let b = start(&network, "b", 2, host_b.clone());
@@ -220,9 +234,30 @@ async fn a_slow_or_broken_host_stops_nothing() {
 async fn a_host_that_never_answers_does_not_hold_up_leaving() {
     let network = ChannelTransport::default();
     let patience = Duration::from_secs(1_000_000);
-    let moody = MoodyHost { asked: AtomicU64::new(0), heard: TestHost::new(), patience };
+    let deaf = AtomicU64::new(0);
+    let moody = MoodyHost { asked: AtomicU64::new(0), heard: TestHost::new(), patience, deaf };
     let a = start(&network, "a", 1, Arc::new(moody));
     until("it runs", || a.status().running).await;
+    a.leave().await;
+    assert!(!a.status().running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_the_actor_ends_neither_the_router_nor_its_gossip() {
+    let network = ChannelTransport::default();
+    let inner = TestHost::new();
+    let (asked, deaf) = (AtomicU64::new(9), AtomicU64::new(3));
+    let moody = MoodyHost { asked, heard: inner.clone(), patience: Duration::ZERO, deaf };
+    let a = start(&network, "a", 1, Arc::new(moody));
+    let host_b = TestHost::new();
+    let _b = start(&network, "b", 2, host_b.clone());
+    host_b.say([5]);
+    until("it fell", || a.status().totals.restarts >= 1 && !a.status().running).await;
+    until("it runs again, after each fall", || a.status().totals.restarts == 3 && a.status().running).await;
+    host_b.say([6]);
+    until("and hears", || inner.numbers("b").contains(&6)).await;
+    inner.say([7]);
+    until("and is heard", || host_b.numbers("a") == [7]).await;
     a.leave().await;
     assert!(!a.status().running);
 }

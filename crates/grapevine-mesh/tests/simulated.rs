@@ -36,7 +36,7 @@ fn config(name: &str, port: u16, seeds: &[u16]) -> MeshConfig {
 
 fn start(network: &Network, config: MeshConfig) -> Router {
     let host = TestHost::new();
-    let mesh = spawn_with_transport(config, host.clone(), network.shared()).unwrap();
+    let mesh = spawn_with_transport(config, host.clone(), network.shared(), None).unwrap();
     Router { mesh, host }
 }
 

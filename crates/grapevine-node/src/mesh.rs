@@ -1,11 +1,11 @@
 //! What the mesh actor asks of this router, and where it delivers what peers said.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use grapevine_mesh::{FetchError, Host, Incoming, LoadReport, MeshConfig, Outgoing, ReplicaEpoch, Snapshot};
-use grapevine_tree::{ReplicaHistory, ReplicaId, SnapshotPage};
+use grapevine_route::{OwnLoads, PeerLoad, ReportedLoad};
+use grapevine_tree::{ReplicaHistory, SnapshotPage};
 
 use crate::actors::replica::{PeerReport, ReplicaHandle};
 use crate::actors::tree::{Drained, TreeHandle};
@@ -24,14 +24,14 @@ pub struct NodeHost {
     replicas: ReplicaHandle,
     fetcher: Fetcher,
     draining: AtomicBool,
-    /// What was last said of each replica. Only the mesh's collects use it, one after another.
-    said: Mutex<BTreeMap<ReplicaId, LoadReport>>,
+    /// Only the mesh uses it, for a moment each time.
+    own_loads: Mutex<OwnLoads>,
 }
 
 impl NodeHost {
     /// A host that speaks for these actors.
     pub fn new(tree: TreeHandle, replicas: ReplicaHandle, fetcher: Fetcher) -> Self {
-        Self { tree, replicas, fetcher, draining: AtomicBool::new(false), said: Mutex::default() }
+        Self { tree, replicas, fetcher, draining: AtomicBool::new(false), own_loads: Mutex::default() }
     }
 
     /// From now on peers are told that this router goes away.
@@ -39,28 +39,8 @@ impl NodeHost {
         self.draining.store(true, Relaxed);
     }
 
-    /// Load of every replica that has some, had some when it was last said, or got new tokens.
-    fn loads(&self, own_tokens: Vec<(ReplicaId, u64)>) -> Vec<LoadReport> {
-        let Ok(mut said) = self.said.lock() else { return Vec::new() };
-        let own_tokens = BTreeMap::from_iter(own_tokens);
-        let mut loads = Vec::new();
-        for replica in &self.replicas.replicas().load().replicas {
-            let before = said.get(&replica.id).copied();
-            let counted = own_tokens.get(&replica.id).copied();
-            let now = LoadReport {
-                replica: replica.id,
-                inflight: replica.load.own_inflight(),
-                queued_tokens: u32::try_from(replica.load.own_queued_tokens()).unwrap_or(u32::MAX),
-                new_tokens: counted.or(before.map(|b| b.new_tokens)).unwrap_or(0),
-            };
-            let idle = LoadReport { replica: replica.id, inflight: 0, queued_tokens: 0, new_tokens: 0 };
-            let busy = now.inflight != 0 || now.queued_tokens != 0;
-            if busy || now != before.unwrap_or(idle) {
-                loads.push(now);
-            }
-            said.insert(replica.id, now);
-        }
-        loads
+    fn own_loads(&self) -> MutexGuard<'_, OwnLoads> {
+        self.own_loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn epochs(&self) -> Vec<ReplicaEpoch> {
@@ -73,12 +53,20 @@ impl NodeHost {
 impl Host for NodeHost {
     async fn collect(&self, budget: usize) -> Outgoing {
         let Drained { entries, own_tokens } = self.tree.drain(budget).await.unwrap_or_default();
+        let set = self.replicas.replicas().load();
+        let loads = self.own_loads().tell(set.replicas.iter().map(|r| (r.id, &*r.load)), own_tokens);
         Outgoing {
             entries,
-            loads: self.loads(own_tokens),
+            loads: loads.into_iter().map(told).collect(),
             epochs: self.epochs(),
             draining: self.draining.load(Relaxed),
         }
+    }
+
+    fn loads(&self) -> Vec<LoadReport> {
+        let set = self.replicas.replicas().load();
+        let loads = self.own_loads().busy(set.replicas.iter().map(|r| (r.id, &*r.load)));
+        loads.into_iter().map(told).collect()
     }
 
     fn deliver(&self, incoming: Incoming) {
@@ -115,6 +103,11 @@ impl Host for NodeHost {
             self.tree.restore(snapshot.teacher, &nodes, &dates).await;
         }
     }
+}
+
+fn told(load: ReportedLoad) -> LoadReport {
+    let PeerLoad { inflight, queued_tokens } = load.load;
+    LoadReport { replica: load.replica, inflight, queued_tokens, new_tokens: load.new_tokens }
 }
 
 /// How the mesh is to run; `admin_url` is what peers are told of the admin listener.

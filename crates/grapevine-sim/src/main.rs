@@ -72,6 +72,9 @@ fn start(args: &FleetArgs, seed: u64) -> io::Result<Child> {
     if args.cpu {
         command.arg("--cpu");
     }
+    if args.memory {
+        command.arg("--memory");
+    }
     if let Some(log) = &args.log {
         command.arg("--log").arg(log);
     }

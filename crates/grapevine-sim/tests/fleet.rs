@@ -66,6 +66,26 @@ fn twenty_restarts_in_a_row_leave_nothing_behind() {
 }
 
 #[test]
+fn a_rolling_restart_of_the_whole_fleet_keeps_its_hits() {
+    let object = sound("--routers 4 --replicas 4 --minutes 0.8 --rate 60 --rolling");
+    assert!(number(&object, "hit_rate") >= 0.95 * number(&object, "hit_rate_single"), "{object}");
+}
+
+/// The bounds are checked every virtual second; this is about growth. An hour: `--minutes 60 --memory`.
+#[test]
+fn what_a_mesh_holds_does_not_grow_with_time() {
+    let object = sound("--routers 3 --replicas 3 --minutes 6 --rate 40 --memory");
+    let minutes = object["memory"][0].as_array().unwrap();
+    // The log spans two minutes, the ring 16 s.
+    let [early, late] = [&minutes[2], &minutes[5]];
+    for (gauge, least) in [("log_bytes", 10_000.0), ("state_bytes", 5_000.0)] {
+        let (before, after) = (number(early, gauge), number(late, gauge));
+        assert!(before > least && after < 1.5 * before, "{gauge}: {before}, then {after}");
+    }
+    assert!(minutes.iter().all(|it| number(it, "states") <= 3.0 && number(it, "holes") < 10.0), "{object}");
+}
+
+#[test]
 fn a_broken_run_says_so_and_how_to_repeat_it() {
     // Nobody hears anybody: after quiet no router knows its peers.
     let output = fleet("--routers 3 --replicas 2 --minutes 0.1 --rate 10 --loss 1 --seed 3");

@@ -22,11 +22,11 @@ pub struct Mark {
 pub struct DeltaEntry {
     /// The replica that was picked.
     pub replica: ReplicaId,
+    /// Which of its caches this is about: grows each time it loses what it holds. An entry about an
+    /// earlier cache is void, whenever it arrives.
+    pub epoch: u32,
     /// The sender's own decayed count of picks, > 0.
     pub count: f32,
-    /// Tokens newly prefilled on that replica since the prefix was last used there. 0 in live
-    /// deltas; in a snapshot it carries the entry's age.
-    pub age_tokens: u32,
     /// Boundaries on the path, shallow to deep, at most [`MAX_MARKS`]; the last one is how far the
     /// replica's cache reaches. Those before it let a receiver match requests that diverge earlier.
     pub marks: SmallVec<[Mark; 8]>,

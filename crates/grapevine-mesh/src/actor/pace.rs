@@ -65,7 +65,8 @@ impl<H: Host> Mesh<H> {
     pub(super) fn pace(&self, session: &Session) -> Pace {
         let now = self.now();
         let pointers = session.tells_url() && self.strain.may_point(now);
-        Pace { others: session.others(), pointers, strained: self.strain.is_strained(now) }
+        let direct = self.port.direct().is_some();
+        Pace { others: session.others(), pointers, strained: self.strain.is_strained(now), direct }
     }
 
     /// Once a tick.

@@ -31,6 +31,7 @@ struct WireHead {
 #[derive(Encode, Decode)]
 struct WireHistory {
     replica: [u8; 4],
+    epoch: u32,
     capacity_tokens: Option<u64>,
     now: u32,
     runs: Vec<(u32, u64)>,
@@ -60,6 +61,7 @@ struct WireCredit {
 pub fn encode_head(head: &SnapshotHead) -> Vec<u8> {
     let history = |it: &ReplicaHistory| WireHistory {
         replica: it.replica.0.to_le_bytes(),
+        epoch: it.epoch,
         capacity_tokens: it.capacity_tokens,
         now: it.now,
         runs: it.runs.clone(),
@@ -77,6 +79,7 @@ pub fn decode_head(bytes: &[u8]) -> Result<SnapshotHead, CodecError> {
     let wire: WireHead = decode(KIND_HEAD, bytes, MAX_HEAD_BYTES, EXCHANGE_CONFIG)?;
     let history = |it: WireHistory| ReplicaHistory {
         replica: replica(it.replica),
+        epoch: it.epoch,
         capacity_tokens: it.capacity_tokens,
         now: it.now,
         runs: it.runs,

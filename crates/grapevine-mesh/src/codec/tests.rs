@@ -14,13 +14,11 @@ fn mark((index, hash): (u8, u64)) -> Mark {
 
 fn entry() -> impl Strategy<Value = DeltaEntry> {
     let marks = btree_map(0..MAX_BOUNDARIES as u8, any::<u64>(), 1..=MAX_MARKS);
-    (any::<u32>(), any::<u8>(), any::<u32>(), marks).prop_map(|(replica, step, age_tokens, marks)| {
-        DeltaEntry {
-            replica: ReplicaId(replica),
-            count: dequantise(step),
-            age_tokens,
-            marks: marks.into_iter().map(mark).collect(),
-        }
+    (any::<u32>(), any::<u8>(), any::<u32>(), marks).prop_map(|(replica, step, epoch, marks)| DeltaEntry {
+        replica: ReplicaId(replica),
+        count: dequantise(step),
+        epoch,
+        marks: marks.into_iter().map(mark).collect(),
     })
 }
 
@@ -76,9 +74,10 @@ fn page() -> impl Strategy<Value = SnapshotPage> {
 }
 
 fn head() -> impl Strategy<Value = SnapshotHead> {
-    let history = (any::<[u32; 2]>(), any::<Option<u64>>(), vec(any::<(u32, u64)>(), 0..20)).prop_map(
-        |([replica, now], capacity_tokens, runs)| ReplicaHistory {
+    let history = (any::<[u32; 3]>(), any::<Option<u64>>(), vec(any::<(u32, u64)>(), 0..20)).prop_map(
+        |([replica, epoch, now], capacity_tokens, runs)| ReplicaHistory {
             replica: ReplicaId(replica),
+            epoch,
             capacity_tokens,
             now,
             runs,
@@ -105,6 +104,7 @@ fn ask() -> impl Strategy<Value = Ask> {
 fn decode_all(bytes: &[u8]) {
     let _ = decode_segment(bytes);
     let _ = decode_vitals(bytes);
+    let _ = decode_direct(bytes);
     let _ = decode_pointer(bytes);
     let _ = decode_seen(bytes);
     let _ = decode_ask(bytes);
@@ -156,7 +156,7 @@ proptest! {
 
     /// Behind a right header, where the interesting code is.
     #[test]
-    fn arbitrary_bodies_never_panic_and_what_is_taken_is_valid(body in vec(any::<u8>(), 0..2048), kind in 0u8..8) {
+    fn arbitrary_bodies_never_panic_and_what_is_taken_is_valid(body in vec(any::<u8>(), 0..2048), kind in 0u8..9) {
         let mut bytes = vec![WIRE_VERSION, kind, SCHEME as u8, (SCHEME >> 8) as u8];
         bytes.extend(body);
         if let Ok(segment) = decode_segment(&bytes) {
@@ -204,7 +204,7 @@ fn sample() -> Segment {
         entries: vec![DeltaEntry {
             replica: ReplicaId(0x0102_0304),
             count: 1.0,
-            age_tokens: 0,
+            epoch: 9,
             marks: smallvec![Mark { index: 3, hash: 0x1122_3344_5566_7700 }, Mark { index: 79, hash: 256 }],
         }],
     }
@@ -221,7 +221,7 @@ fn golden_bytes_of_version_1() {
         "01",                 // entries
         "04030201",           // replica
         "40",                 // count 1.0
-        "00",                 // age
+        "09",                 // epoch
         "02",                 // marks
         "0377665544332211",
         "4f01000000000000",
@@ -259,6 +259,9 @@ fn golden_bytes_of_version_1() {
         "09", // epoch
     ];
     assert_eq!(hex(&encode_vitals(&vitals)), golden.concat());
+    let told = encode_direct(RouterId(0x0102_0304), &vitals);
+    assert_eq!(hex(&told), "01080100".to_owned() + "04030201" + &golden[1..].concat());
+    assert_eq!(decode_direct(&told), Ok((RouterId(0x0102_0304), vitals)));
 }
 
 /// The same for what is asked and answered.
@@ -278,13 +281,14 @@ fn golden_bytes_of_the_exchange_of_version_1() {
     assert_eq!(hex(&encode_segments(&answer)), "010501000102aabb01");
     let history = ReplicaHistory {
         replica: ReplicaId(0x0102_0304),
+        epoch: 3,
         capacity_tokens: Some(500),
         now: 9,
         runs: vec![(7, 300)],
     };
     let epoch = ReplicaEpoch { replica: ReplicaId(1), epoch: 3 };
     let head = SnapshotHead { origins: vec![origin], epochs: vec![epoch], histories: vec![history] };
-    let golden = ["01060100", "010403020105fb2c0102", "010100000003", "010403020101fbf401", "090107fb2c01"];
+    let golden = ["01060100", "010403020105fb2c0102", "010100000003", "01040302010301fbf401", "090107fb2c01"];
     assert_eq!(hex(&encode_head(&head)), golden.concat());
     let credit = SnapshotCredit { replica: ReplicaId(2), count: 1.0, date: 300, idle_ms: 4 };
     let node = SnapshotNode {
@@ -349,7 +353,7 @@ fn other_versions_and_schemes_are_told_apart() {
 /// Writes entries without the checks of the encoder, as a broken peer would.
 fn forge(marks: Vec<(u8, u64)>) -> Vec<u8> {
     let marks = marks.into_iter().map(|it| pack(&mark(it))).collect();
-    let entry = WireEntry { replica: [0; 4], count: 64, age_tokens: 0, marks };
+    let entry = WireEntry { replica: [0; 4], count: 64, epoch: 0, marks };
     encode(KIND_SEGMENT, WireSegment { generation: 1, seq: 1, sent_ms: 0, entries: vec![entry] })
 }
 

@@ -3,7 +3,8 @@
 use grapevine_tree::RouterId;
 
 use super::{
-    CONFIG, CodecError, Decode, Encode, KIND_SEEN, KIND_VITALS, MAX_VALUE_BYTES, decode, encode, replica,
+    CONFIG, CodecError, Decode, Encode, KIND_DIRECT, KIND_SEEN, KIND_VITALS, MAX_VALUE_BYTES, decode, encode,
+    replica,
 };
 use crate::{LoadReport, ReplicaEpoch};
 
@@ -67,6 +68,12 @@ struct WireVitals {
 }
 
 #[derive(Encode, Decode)]
+struct WireDirect {
+    origin: [u8; 4],
+    vitals: WireVitals,
+}
+
+#[derive(Encode, Decode)]
 struct WireLoad {
     replica: [u8; 4],
     inflight: u32,
@@ -96,13 +103,33 @@ pub(super) struct WireOrigin {
 
 /// The bytes of a router's vitals.
 pub fn encode_vitals(vitals: &Vitals) -> Vec<u8> {
+    encode(KIND_VITALS, vitals_to_wire(vitals))
+}
+
+/// A router's vitals from their bytes.
+pub fn decode_vitals(bytes: &[u8]) -> Result<Vitals, CodecError> {
+    vitals_from_wire(decode(KIND_VITALS, bytes, MAX_VALUE_BYTES, CONFIG)?)
+}
+
+/// The bytes of the vitals of `origin`, as they are told straight to a peer.
+pub fn encode_direct(origin: RouterId, vitals: &Vitals) -> Vec<u8> {
+    encode(KIND_DIRECT, WireDirect { origin: origin.0.to_le_bytes(), vitals: vitals_to_wire(vitals) })
+}
+
+/// Whose vitals they are, and what they say.
+pub fn decode_direct(bytes: &[u8]) -> Result<(RouterId, Vitals), CodecError> {
+    let WireDirect { origin, vitals } = decode(KIND_DIRECT, bytes, MAX_VALUE_BYTES, CONFIG)?;
+    Ok((RouterId(u32::from_le_bytes(origin)), vitals_from_wire(vitals)?))
+}
+
+fn vitals_to_wire(vitals: &Vitals) -> WireVitals {
     let load = |load: &LoadReport| WireLoad {
         replica: load.replica.0.to_le_bytes(),
         inflight: load.inflight.min(MAX_INFLIGHT),
         queued_tokens: load.queued_tokens,
         new_tokens: load.new_tokens,
     };
-    let wire = WireVitals {
+    WireVitals {
         generation: vitals.generation,
         seq: vitals.seq,
         boot: vitals.boot,
@@ -110,13 +137,10 @@ pub fn encode_vitals(vitals: &Vitals) -> Vec<u8> {
         draining: vitals.draining,
         loads: vitals.loads.iter().map(load).collect(),
         epochs: vitals.epochs.iter().map(WireEpoch::from).collect(),
-    };
-    encode(KIND_VITALS, wire)
+    }
 }
 
-/// A router's vitals from their bytes.
-pub fn decode_vitals(bytes: &[u8]) -> Result<Vitals, CodecError> {
-    let wire: WireVitals = decode(KIND_VITALS, bytes, MAX_VALUE_BYTES, CONFIG)?;
+fn vitals_from_wire(wire: WireVitals) -> Result<Vitals, CodecError> {
     if wire.loads.iter().any(|load| load.inflight > MAX_INFLIGHT) {
         return Err(CodecError::OutOfRange);
     }

@@ -34,7 +34,7 @@ impl Desk {
 
 fn segment(generation: u64, seq: u64) -> Heard {
     let marks = smallvec![Mark { index: 0, hash: seq << 8 }];
-    let entry = DeltaEntry { replica: ReplicaId(1), count: 1.0, age_tokens: 0, marks };
+    let entry = DeltaEntry { replica: ReplicaId(1), count: 1.0, epoch: 0, marks };
     let segment = Segment { generation, seq, sent_ms: seq * 250, entries: vec![entry] };
     let bytes = encode_segment(&segment).into();
     Heard { segment, bytes }
@@ -69,6 +69,20 @@ fn segments_come_once_and_in_order() {
     assert_eq!(desk.a().open(), 1);
     assert_eq!(hashes(&desk.hear(news(5, None, [4]), 0)), [4]);
     assert_eq!((desk.a().open(), desk.a().missed()), (0, 0));
+}
+
+#[test]
+fn of_what_is_told_directly_and_by_gossip_the_later_counts() {
+    let mut desk = Desk::default();
+    let a = RouterId::of_name("a");
+    assert!(desk.fleet.hear_direct(a, vitals(5, 2)).is_empty(), "not met yet");
+    desk.hear(news(5, Some(vitals(5, 1)), []), 0);
+    assert!(desk.fleet.hear_direct(a, vitals(5, 4))[0].loads.is_some());
+    for late in [vitals(5, 4), vitals(5, 3), vitals(4, 9), vitals(6, 9)] {
+        assert!(desk.fleet.hear_direct(a, late).is_empty(), "twice, late, or of another generation");
+    }
+    assert!(desk.hear(news(5, Some(vitals(5, 3)), []), 0).is_empty(), "gossip is late");
+    assert_eq!(desk.hear(news(5, Some(vitals(5, 5)), []), 0).len(), 1);
 }
 
 #[test]

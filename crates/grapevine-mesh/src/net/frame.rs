@@ -18,6 +18,7 @@ const LEVEL: i32 = 1;
 
 const RAW: u8 = 0;
 const ZSTD: u8 = 1;
+const DIRECT: u8 = 2;
 
 /// Messages that wait for their other fragments, at most. A tick of 100 peers brings fewer.
 const MAX_PARTIAL: usize = 64;
@@ -46,6 +47,16 @@ pub(super) fn pack(message: &[u8]) -> Vec<u8> {
         return packed;
     }
     [&[RAW], message].concat()
+}
+
+/// The bytes to send for a direct message: too short to compress.
+pub(super) fn pack_direct(message: &[u8]) -> Vec<u8> {
+    [&[DIRECT], message].concat()
+}
+
+/// The direct message in received bytes, if they are one.
+pub(super) fn unpack_direct(packed: &[u8]) -> Option<&[u8]> {
+    packed.strip_prefix(&[DIRECT])
 }
 
 /// The message in received bytes. Never allocates more than [`MAX_MESSAGE`].

@@ -45,7 +45,7 @@ pub(super) const MAX_DATAGRAM: usize = 1_200;
 const TAG_BYTES: usize = 16;
 
 /// Bytes of a message in one datagram.
-const PIECE_BYTES: usize = MAX_DATAGRAM - SEALED_BYTES - TAG_BYTES;
+pub(super) const PIECE_BYTES: usize = MAX_DATAGRAM - SEALED_BYTES - TAG_BYTES;
 
 /// Body of an ask (zeros) and of a tell (the counter that it answers): neither is longer.
 const COUNTER_BYTES: usize = 8;

@@ -1,19 +1,20 @@
 use grapevine_tree::{Mark, ReplicaId};
 
 use super::*;
+use crate::LoadReport;
 use crate::carrier::from_text;
-use crate::codec::{decode_pointer, decode_segment, decode_vitals};
+use crate::codec::{Vitals, decode_direct, decode_pointer, decode_segment, decode_vitals};
 
 const TICK: Duration = Duration::from_millis(250);
 
 const ID: RouterId = RouterId(1);
-const QUIET: Pace = Pace { others: 2, pointers: false, strained: false };
+const QUIET: Pace = Pace { others: 2, pointers: false, strained: false, direct: false };
 const POINTING: Pace = Pace { pointers: true, ..QUIET };
 
 /// Tells entries apart by `n`.
 fn entry(n: u64) -> DeltaEntry {
     let marks = (0..8).map(|index| Mark { index, hash: n << 8 }).collect();
-    DeltaEntry { replica: ReplicaId(1), count: 1.0, age_tokens: 0, marks }
+    DeltaEntry { replica: ReplicaId(1), count: 1.0, epoch: 0, marks }
 }
 
 fn outgoing(hashes: impl IntoIterator<Item = u64>) -> Outgoing {
@@ -73,6 +74,33 @@ fn vitals_are_written_when_they_change() {
     assert_eq!(desk.publish(reordered, QUIET, 250), [], "the same load in another order");
     let farewell = vitals_of(&desk.outbox.farewell(2, &mut desk.log, 500));
     assert!(farewell.draining && farewell.loads.is_empty() && farewell.seq == 3);
+}
+
+#[test]
+fn load_is_told_directly_each_tick_and_written_once_a_second() {
+    let mut desk = begun();
+    let direct = Pace { direct: true, ..QUIET };
+    let (mut written, mut told) = (Vec::new(), Vec::new());
+    for tick in 1..=40 {
+        // It moves, stays and ends.
+        let loads = match tick {
+            1..=10 => vec![load(1, tick as u32)],
+            11..=20 => vec![load(1, 10)],
+            _ => Vec::new(),
+        };
+        let writes = desk.publish(Outgoing { loads, ..Outgoing::default() }, direct, tick * 250);
+        written.extend((!writes.is_empty()).then(|| (tick, vitals_of(&writes))));
+        let message = desk.outbox.take_direct();
+        told.extend(message.map(|bytes| (tick, decode_direct(&bytes).unwrap())));
+    }
+    assert_eq!(told.iter().map(|it| it.0).collect::<Vec<_>>(), (1..=21).collect::<Vec<_>>());
+    assert!(told.iter().all(|(_, (origin, vitals))| *origin == ID && vitals.generation == 9));
+    assert_eq!(written.iter().map(|it| it.0).collect::<Vec<_>>(), [4, 8, 12, 21], "and the end of it");
+    let (last_told, last_written) = (&told[20].1.1, &written[3].1);
+    assert_eq!((last_told, last_written.loads.as_slice()), (last_written, [].as_slice()));
+    let epochs = vec![ReplicaEpoch { replica: ReplicaId(1), epoch: 1 }];
+    let writes = desk.publish(Outgoing { epochs: epochs.clone(), ..Outgoing::default() }, direct, 10_250);
+    assert_eq!(vitals_of(&writes).epochs, epochs, "what is no load is written at once");
 }
 
 #[test]

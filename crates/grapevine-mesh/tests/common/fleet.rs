@@ -48,7 +48,7 @@ impl World {
     pub(crate) fn start(&self, config: MeshConfig) -> Router {
         let host = TestHost::with(&self.admins);
         let url = config.admin_url.clone();
-        let mesh = spawn_with_transport(config, host.clone(), self.network.shared()).unwrap();
+        let mesh = spawn_with_transport(config, host.clone(), self.network.shared(), None).unwrap();
         if let Some(url) = url {
             self.admins.open(&url, &mesh);
         }

@@ -103,6 +103,10 @@ impl Host for TestHost {
         Outgoing { entries, loads: say.loads.clone(), epochs: say.epochs.clone(), draining: false }
     }
 
+    fn loads(&self) -> Vec<LoadReport> {
+        self.say.lock().unwrap().loads.clone()
+    }
+
     fn deliver(&self, incoming: Incoming) {
         let mut tree = self.tree.lock().unwrap();
         incoming.entries.iter().for_each(|entry| tree.apply(incoming.origin, entry, 1));
@@ -210,7 +214,7 @@ impl TestHost {
 /// Spread like a real hash above the low byte, which is no part of one; and found again from it.
 pub(crate) fn entry(number: u64) -> DeltaEntry {
     let marks = [Mark { index: 0, hash: number << 8 }, Mark { index: 9, hash: !(number << 8) & !0xff }];
-    DeltaEntry { replica: ReplicaId(7), count: 1.0, age_tokens: 0, marks: marks.into_iter().collect() }
+    DeltaEntry { replica: ReplicaId(7), count: 1.0, epoch: 0, marks: marks.into_iter().collect() }
 }
 
 /// Waits until `done`, looking every few milliseconds of virtual or real time.

@@ -98,9 +98,9 @@ impl TreeHandle {
         self.mailbox.send(Msg::SetCapacity { replica, tokens }).await;
     }
 
-    /// Must: the replica's cache is gone.
-    pub async fn forget(&self, replica: ReplicaId) {
-        self.mailbox.send(Msg::Forget { replica }).await;
+    /// Must: the replica's caches before number `epoch` are gone.
+    pub async fn forget(&self, replica: ReplicaId, epoch: u32) {
+        self.mailbox.send(Msg::Forget { replica, epoch }).await;
     }
 
     /// Must: the replica is gone for good.
@@ -171,6 +171,7 @@ enum Msg {
     },
     Forget {
         replica: ReplicaId,
+        epoch: u32,
     },
     Remove {
         replica: ReplicaId,
@@ -245,7 +246,7 @@ impl TreeActor {
                 }
             }
             Msg::SetCapacity { replica, tokens } => self.tree.set_capacity(replica, tokens),
-            Msg::Forget { replica } => self.tree.forget(replica),
+            Msg::Forget { replica, epoch } => self.tree.forget(replica, epoch),
             Msg::Remove { replica } => self.tree.remove(replica),
             Msg::Drain { budget, reply } => self.drain(budget, reply, now),
             Msg::Whole(message) => message.handle(&mut self.tree, now),
@@ -321,7 +322,7 @@ mod tests {
     async fn forgetting_a_replica_drops_its_credit() {
         let (tree, _task) = spawn(TreeConfig::default(), Clock::start());
         tree.observe(&key(1), ReplicaId(1), 256);
-        tree.forget(ReplicaId(1)).await;
+        tree.forget(ReplicaId(1), 1).await;
         assert_eq!(tree.lookup(&key(1), LIMIT).await, Some(Matches::new()));
     }
 

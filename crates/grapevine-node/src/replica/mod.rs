@@ -3,7 +3,6 @@
 //! The replica actor owns the set and publishes it as a snapshot; what changes with every request
 //! (load, health signals, counters) are atomics inside, so that a pick never waits for anybody.
 
-pub mod health;
 pub mod learnt;
 pub mod served;
 
@@ -12,6 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use grapevine_route::ReplicaLoad;
+pub use grapevine_route::health;
 use grapevine_tree::{Millis, ReplicaId};
 use http::{HeaderMap, HeaderValue, header};
 use reqwest::Url;

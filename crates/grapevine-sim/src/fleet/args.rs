@@ -31,6 +31,9 @@ pub struct FleetArgs {
     /// Mean time from router to router; each message takes half of it to one and a half.
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = unit::duration)]
     pub latency: Duration,
+    /// How often routers gossip.
+    #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = unit::duration)]
+    pub interval: Duration,
     /// Prefix cache of each replica, tokens.
     #[arg(long, value_name = "TOKENS", default_value_t = 400_000)]
     pub cache: u64,
@@ -47,6 +50,9 @@ pub struct FleetArgs {
     /// Restart router 0 this often in a row.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub restarts: u32,
+    /// Restart every router once, one after the other, in good order.
+    #[arg(long)]
+    pub rolling: bool,
     /// Watch the fleet this long after its last answer.
     #[arg(long, value_name = "TIME", default_value = "25s", value_parser = unit::duration)]
     pub quiet: Duration,
@@ -62,6 +68,10 @@ pub struct FleetArgs {
     /// Measure CPU too. What is printed is then not the same each time.
     #[arg(long)]
     pub cpu: bool,
+    /// Print what is held in memory each virtual minute. Leaves out the single tree, so that the process holds
+    /// nothing else.
+    #[arg(long)]
+    pub memory: bool,
     /// Write the events of a single seed to this file, a line each.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
@@ -82,10 +92,17 @@ impl FleetArgs {
         add("loss", self.loss.to_string());
         add("duplicate", self.duplicate.to_string());
         add("latency", format!("{}us", self.latency.as_micros()));
+        add("interval", format!("{}us", self.interval.as_micros()));
         add("cache", self.cache.to_string());
         add("restarts", self.restarts.to_string());
         add("quiet", format!("{}ms", self.quiet.as_millis()));
-        for (name, on) in [("partition", self.partition), ("crash", self.crash), ("chaos", self.chaos)] {
+        let kinds = [
+            ("partition", self.partition),
+            ("crash", self.crash),
+            ("chaos", self.chaos),
+            ("rolling", self.rolling),
+        ];
+        for (name, on) in kinds {
             if on {
                 flags.push(format!("--{name}"));
             }

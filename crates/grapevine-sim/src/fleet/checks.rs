@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use grapevine_mesh::MeshStatus;
-use grapevine_mesh::carrier;
+use grapevine_mesh::fleet::SPAN;
+use grapevine_mesh::{carrier, log, outbox};
 use grapevine_tree::{PrefixKey, ReplicaId, TreeConfig, boundary};
 
 use super::clock::SECOND;
@@ -37,6 +38,9 @@ const MAX_DIRTY: usize = 65_536;
 
 /// Longest value in chitchat: base64 of 16 KiB.
 const MAX_VALUE: u64 = 16 * 1024;
+
+/// The same as text, with its key.
+const MAX_TEXT: usize = MAX_VALUE as usize / 3 * 4 + 16;
 
 /// What a message of heartbeats is, at most, for each router it names, bytes.
 const DIGEST_ENTRY: u64 = 100;
@@ -153,6 +157,13 @@ impl Checks {
                 let said = self.said_this_second(router, &status);
                 let most = MAX_VALUE.max(carrier::tick_budget(nodes.places() - 1) as u64) * 5;
                 must(said <= most, "bytes published in a second", said as usize);
+                let held = status.held;
+                must(held.log_bytes <= log::MAX_BYTES, "bytes of segments kept", held.log_bytes);
+                must(held.backlog <= outbox::MAX_BACKLOG, "entries waiting", held.backlog);
+                must(held.holes <= SPAN * nodes.places() as u64, "segments missing", held.holes as usize);
+                must(held.states <= nodes.starts() as usize, "names in chitchat", held.states);
+                let most = nodes.places() * carrier::SLOTS as usize * MAX_TEXT;
+                must(held.state_bytes <= most, "bytes in chitchat", held.state_bytes);
             }
         }
     }

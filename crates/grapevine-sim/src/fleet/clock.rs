@@ -9,6 +9,9 @@ use crate::replay::engine::Micros;
 /// One second.
 pub(super) const SECOND: Micros = 1_000_000;
 
+/// A minute.
+pub(super) const MINUTE: Micros = 60 * SECOND;
+
 /// Reads and awaits virtual time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {

@@ -17,6 +17,8 @@ pub(super) struct Mishaps {
     pub(super) chaos: bool,
     /// Router 0 restarts this often in a row.
     pub(super) restarts: u32,
+    /// All routers restart, one after the other, each with a farewell.
+    pub(super) rolling: bool,
 }
 
 /// Something that goes wrong, or right again.
@@ -61,6 +63,9 @@ pub(super) fn plan(mishaps: Mishaps, scene: Scene, seed: u64) -> Vec<(Micros, Fa
     }
     if scene.routers > 1 && mishaps.chaos {
         one_way(&mut plan, scene, &mut dice);
+    }
+    if mishaps.rolling {
+        rolling_restart(&mut plan, scene);
     }
     for n in 0..Micros::from(mishaps.restarts) {
         let at = 2 * SECOND + n * RESTART_EVERY;
@@ -116,6 +121,17 @@ fn one_way(plan: &mut Vec<(Micros, Fault)>, scene: Scene, dice: &mut SmallRng) {
         plan.push((moment(scene, 0.55, 0.6, dice), Fault::Cut(from, to)));
     }
     plan.push((moment(scene, 0.7, 0.75, dice), Fault::Heal));
+}
+
+/// From a third of the run, when caches are warm, to its end: so hits are counted meanwhile.
+fn rolling_restart(plan: &mut Vec<(Micros, Fault)>, scene: Scene) {
+    let first = scene.lasts * 35 / 100;
+    let gap = scene.lasts * 55 / 100 / scene.routers as Micros;
+    for router in 0..scene.routers {
+        let at = first + gap * router as Micros;
+        plan.push((at, Fault::RouterStops { router, farewell: true }));
+        plan.push((at + gap / 2, Fault::RouterStarts { router, clock_jump_ms: 0 }));
+    }
 }
 
 #[cfg(test)]

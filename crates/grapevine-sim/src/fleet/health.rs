@@ -1,17 +1,7 @@
-//! Should a router send anything to this replica? The serving router's rules in short: a refused
-//! connection ejects for a while that doubles, three refused probes are a verdict, whoever comes back
-//! after its port was closed has an empty cache.
+//! What a router thinks of a replica: the serving router's rules, and when it looks.
 
+use grapevine_route::health::{Health, PROBES_TO_FALL, Probe, Restarts, Standing};
 use grapevine_tree::Millis;
-
-/// First ejection, ms.
-const EJECT_FIRST_MS: Millis = 1_000;
-
-/// Longest ejection, ms.
-const EJECT_MAX_MS: Millis = 30_000;
-
-/// Refused probes in a row until a replica counts as down.
-const PROBES_TO_FALL: u32 = 3;
 
 /// Between two probes of a replica that is well, ms.
 const PROBE_MS: Millis = 5_000;
@@ -22,40 +12,32 @@ const REPROBE_MS: Millis = 1_000;
 /// After this long a dead replica is known to be: three probes, the first up to 5 s away.
 pub(super) const VERDICT_MS: Millis = PROBE_MS + PROBES_TO_FALL as Millis * REPROBE_MS + 500;
 
+/// Ejections differ by chance only where routers must not agree; here they are as long as they are meant.
+const JITTER: f32 = 0.5;
+
 /// What one router thinks of one replica.
 #[derive(Debug, Default)]
-pub(super) struct Health {
-    down: bool,
-    failed_probes: u32,
-    ejected_until: Millis,
-    ejections: u32,
-    refused: bool,
+pub(super) struct Watch {
+    health: Health,
+    restarts: Restarts,
     next_probe: Millis,
-    epoch_when_refused: Option<u32>,
-    restarted: bool,
 }
 
-impl Health {
+impl Watch {
     /// Whether to send there while another is good.
     pub(super) fn is_good(&self, now: Millis) -> bool {
-        !self.down && now >= self.ejected_until
+        self.health.standing(now) == Standing::Good
     }
 
-    /// Nobody listens there; `epoch` is its cache's as this router knows it.
-    pub(super) fn refused(&mut self, epoch: u32, now: Millis) {
-        self.note_closed(epoch);
-        if now >= self.ejected_until {
-            let span = EJECT_FIRST_MS << self.ejections.min(16);
-            self.ejected_until = now + span.min(EJECT_MAX_MS);
-            self.ejections += 1;
-            self.next_probe = self.next_probe.min(now + REPROBE_MS);
-        }
+    /// Nobody listens there.
+    pub(super) fn refused(&mut self, now: Millis) {
+        self.health.connect_failed(now, true, JITTER);
+        self.next_probe = self.next_probe.min(now + REPROBE_MS);
     }
 
     /// A request was answered.
-    pub(super) fn served(&mut self) {
-        (self.down, self.failed_probes, self.ejections, self.ejected_until) = (false, 0, 0, 0);
-        self.restarted |= std::mem::take(&mut self.refused);
+    pub(super) fn served(&self, now: Millis) {
+        self.health.served(now);
     }
 
     /// Whether it is to be probed now.
@@ -63,35 +45,28 @@ impl Health {
         if now < self.next_probe {
             return false;
         }
-        let well = !self.down && !self.refused;
+        let well = self.is_good(now) && !self.health.is_refused();
         self.next_probe = now + if well { PROBE_MS } else { REPROBE_MS };
         true
     }
 
     /// What a probe found.
-    pub(super) fn probed(&mut self, alive: bool, epoch: u32, now: Millis) {
-        if alive {
-            (self.down, self.failed_probes) = (false, 0);
-            self.restarted |= std::mem::take(&mut self.refused);
-            return;
+    pub(super) fn probed(&mut self, alive: bool, now: Millis) {
+        let probe = if alive { Probe::Alive } else { Probe::Refused };
+        self.health.probed(probe, false, now);
+        if !alive {
+            self.next_probe = self.next_probe.min(now + REPROBE_MS);
         }
-        self.note_closed(epoch);
-        self.next_probe = self.next_probe.min(now + REPROBE_MS);
-        self.failed_probes += 1;
-        self.down |= self.failed_probes >= PROBES_TO_FALL;
+    }
+
+    /// A peer may be about to raise its epoch.
+    pub(super) fn note(&mut self, epoch: u32) {
+        self.restarts.note(&self.health, epoch);
     }
 
     /// Whether it came back with an empty cache and nobody counted that yet: then its epoch grows.
     pub(super) fn take_restart(&mut self, epoch: u32) -> bool {
-        if !std::mem::take(&mut self.restarted) {
-            return false;
-        }
-        self.epoch_when_refused.take().is_none_or(|before| before >= epoch)
-    }
-
-    fn note_closed(&mut self, epoch: u32) {
-        self.refused = true;
-        self.epoch_when_refused.get_or_insert(epoch);
+        self.restarts.look(&self.health, epoch)
     }
 }
 
@@ -101,29 +76,30 @@ mod tests {
 
     #[test]
     fn a_restart_is_counted_once_in_the_fleet() {
-        let mut health = Health::default();
-        health.refused(0, 10);
-        assert!(!health.is_good(10) && health.is_good(1_010));
-        health.served();
-        assert!(health.take_restart(0), "nobody counted it");
-        assert!(!health.take_restart(0));
-        health.refused(1, 2_000);
-        health.served();
-        assert!(!health.take_restart(2), "a peer counted it");
+        let mut watch = Watch::default();
+        watch.refused(10);
+        assert!(!watch.take_restart(0) && !watch.is_good(10) && watch.is_good(1_010));
+        watch.served(1_020);
+        assert!(watch.take_restart(0), "nobody counted it");
+        assert!(!watch.take_restart(0));
+        watch.refused(2_000);
+        assert!(!watch.take_restart(1));
+        watch.served(2_100);
+        assert!(!watch.take_restart(2), "a peer counted it");
     }
 
     #[test]
     fn three_refused_probes_are_a_verdict_and_one_answer_ends_it() {
-        let mut health = Health::default();
+        let mut watch = Watch::default();
         let mut now = 0;
-        while health.is_good(now) {
-            if health.is_due(now) {
-                health.probed(false, 0, now);
+        while watch.is_good(now) {
+            if watch.is_due(now) {
+                watch.probed(false, now);
             }
             now += 100;
         }
         assert!(now <= VERDICT_MS, "{now}");
-        health.probed(true, 0, now);
-        assert!(health.is_good(now) && health.take_restart(0));
+        watch.probed(true, now);
+        assert!(watch.is_good(now) && watch.take_restart(0));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use grapevine_mesh::{FetchError, Host, Incoming, Outgoing, Snapshot, entry_len};
+use grapevine_mesh::{FetchError, Host, Incoming, LoadReport, Outgoing, Snapshot, entry_len};
 use grapevine_tree::{Millis, ReplicaHistory, SnapshotPage};
 
 use super::admin::Admins;
@@ -58,6 +58,10 @@ impl Host for SimHost {
         let bytes: usize = outgoing.entries.iter().map(entry_len).sum();
         self.shared.delta_bytes.fetch_add(bytes as u64, Relaxed);
         outgoing
+    }
+
+    fn loads(&self) -> Vec<LoadReport> {
+        self.with(|router, _| router.busy_loads())
     }
 
     fn deliver(&self, incoming: Incoming) {

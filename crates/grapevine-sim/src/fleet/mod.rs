@@ -18,6 +18,7 @@ mod clock;
 mod cpu;
 mod engines;
 mod faults;
+mod gauges;
 mod health;
 mod host;
 mod journal;
@@ -38,6 +39,7 @@ use grapevine_tree::TreeConfig;
 
 pub use self::args::FleetArgs;
 use self::faults::{Fault, Mishaps, Scene};
+pub use self::gauges::Gauges;
 use self::journal::Journal;
 use self::network::Weather;
 pub use self::outcome::{Outcome, Violation};
@@ -67,7 +69,7 @@ pub fn run_seed(args: &FleetArgs, seed: u64) -> io::Result<Outcome> {
     let trace = workload::generate(&Load { seed, rate: args.rate, lasts });
     let setup = setup(args, seed, lasts);
     let mut outcome = play(&setup, &trace, Arc::new(Journal::new(args.log.as_deref())?))?;
-    if args.routers > 1 {
+    if args.routers > 1 && !args.memory {
         let single = play(&alone(&setup), &trace, Arc::new(Journal::new(None)?))?;
         outcome.single_input_tokens = single.input_tokens;
         outcome.single_cached_tokens = single.cached_tokens;
@@ -78,8 +80,13 @@ pub fn run_seed(args: &FleetArgs, seed: u64) -> io::Result<Outcome> {
 
 fn setup(args: &FleetArgs, seed: u64, lasts: Micros) -> Setup {
     let (routers, replicas) = (args.routers as usize, args.replicas as usize);
-    let mishaps =
-        Mishaps { partition: args.partition, crash: args.crash, chaos: args.chaos, restarts: args.restarts };
+    let mishaps = Mishaps {
+        partition: args.partition,
+        crash: args.crash,
+        chaos: args.chaos,
+        restarts: args.restarts,
+        rolling: args.rolling,
+    };
     let least = if args.chaos { CHAOS } else { 0.0 };
     Setup {
         seed,
@@ -90,6 +97,7 @@ fn setup(args: &FleetArgs, seed: u64, lasts: Micros) -> Setup {
             duplicate: args.duplicate.max(least),
             latency: args.latency,
         },
+        interval: args.interval,
         faults: faults::plan(mishaps, Scene { routers, replicas, lasts }, seed),
         engine: EngineSpec {
             cache_tokens: args.cache,
@@ -103,6 +111,7 @@ fn setup(args: &FleetArgs, seed: u64, lasts: Micros) -> Setup {
         lasts,
         quiet: args.quiet.as_micros() as Micros,
         measure_cpu: args.cpu,
+        measure_memory: args.memory,
     }
 }
 
@@ -115,6 +124,7 @@ fn alone(setup: &Setup) -> Setup {
         faults: setup.faults.iter().filter(of_replicas).cloned().collect(),
         quiet: 0,
         measure_cpu: false,
+        measure_memory: false,
         ..setup.clone()
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use chitchat::{Deserializable, Serializable};
-use grapevine_mesh::transport::{ChitchatMessage, Socket, Transport};
+use grapevine_mesh::transport::{ChitchatMessage, Direct, Socket, Transport, sealed_size};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::mpsc;
@@ -20,12 +20,6 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::clock::Clock;
 use super::journal::Journal;
-
-/// Payload of a sealed datagram of 1,200 bytes: without its header of 52 and its tag of 16.
-const FRAGMENT: usize = 1_132;
-
-/// Header and tag.
-const SEAL: usize = 68;
 
 /// Messages that a socket's buffer holds; about the 4 MiB that a router asks for.
 const BUFFER: usize = 1_024;
@@ -63,12 +57,21 @@ struct State {
     dice: SmallRng,
     weather: Weather,
     mailboxes: BTreeMap<SocketAddr, mpsc::Sender<Letter>>,
+    /// Where direct messages go, and whether there is power.
+    ears: BTreeMap<SocketAddr, (mpsc::Sender<Vec<u8>>, Arc<AtomicBool>)>,
     /// Directions in which nothing passes.
     cuts: BTreeSet<(usize, usize)>,
     traffic: Vec<Traffic>,
 }
 
 type Letter = (SocketAddr, Arc<[u8]>);
+
+/// How a message goes.
+#[derive(Clone, Copy)]
+enum Way {
+    Gossip,
+    Direct,
+}
 
 /// Where router `index` gossips.
 pub(super) fn address(index: usize) -> SocketAddr {
@@ -88,6 +91,7 @@ impl Network {
             dice: SmallRng::seed_from_u64(seed),
             weather,
             mailboxes: BTreeMap::new(),
+            ears: BTreeMap::new(),
             cuts: BTreeSet::new(),
             traffic: vec![Traffic::default(); routers],
         };
@@ -131,12 +135,17 @@ impl Network {
 
     /// The network as one life of router `index` sees it. Without `power` it is dead: nothing it
     /// sends leaves, nothing reaches it.
-    pub(super) fn plug(self: &Arc<Self>, index: usize, power: Arc<AtomicBool>) -> Arc<dyn Transport> {
+    pub(super) fn plug(self: &Arc<Self>, index: usize, power: Arc<AtomicBool>) -> Arc<Plug> {
         Arc::new(Plug { network: Arc::clone(self), index, power })
     }
 
-    fn send(self: &Arc<Self>, from: usize, to: SocketAddr, bytes: &Arc<[u8]>) {
-        let delays = self.state().fate(from, to, bytes.len());
+    fn send(self: &Arc<Self>, from: usize, to: SocketAddr, bytes: &Arc<[u8]>, way: Way) {
+        let (datagrams, wire_bytes) = sealed_size(bytes);
+        let delays = {
+            let mut state = self.state();
+            state.count(from, bytes.len(), wire_bytes);
+            state.fate(from, to, datagrams)
+        };
         let (network, at) = (self, self.clock.now());
         network.journal.note(
             at,
@@ -146,30 +155,39 @@ impl Network {
             let (network, bytes) = (Arc::clone(self), Arc::clone(bytes));
             tokio::spawn(async move {
                 sleep(delay).await;
-                network.arrive(from, to, bytes);
+                let taken = match way {
+                    Way::Gossip => network.arrive(from, to, bytes),
+                    Way::Direct => network.whisper(to, &bytes),
+                };
+                network.journal.note(network.clock.now(), format_args!("arrive {from} {to} {taken}"));
             });
         }
     }
 
-    fn arrive(&self, from: usize, to: SocketAddr, bytes: Arc<[u8]>) {
-        let Some(mailbox) = self.state().mailboxes.get(&to).cloned() else { return };
-        let at = self.clock.now();
-        let taken = mailbox.try_send((address(from), bytes)).is_ok();
-        self.journal.note(at, format_args!("arrive {from} {to} {taken}"));
+    fn arrive(&self, from: usize, to: SocketAddr, bytes: Arc<[u8]>) -> bool {
+        let mailbox = self.state().mailboxes.get(&to).cloned();
+        mailbox.is_some_and(|mailbox| mailbox.try_send((address(from), bytes)).is_ok())
+    }
+
+    fn whisper(&self, to: SocketAddr, bytes: &[u8]) -> bool {
+        let ear = self.state().ears.get(&to).cloned();
+        ear.is_some_and(|(ear, power)| power.load(Relaxed) && ear.try_send(bytes.to_vec()).is_ok())
     }
 }
 
 impl State {
-    /// When each copy of a message of `len` bytes arrives.
-    fn fate(&mut self, from: usize, to: SocketAddr, len: usize) -> Vec<Duration> {
-        let fragments = len.div_ceil(FRAGMENT).max(1);
+    fn count(&mut self, from: usize, message_bytes: usize, wire_bytes: usize) {
         if let Some(traffic) = self.traffic.get_mut(from) {
             traffic.messages += 1;
-            traffic.bytes += (len + SEAL * fragments) as u64;
-            traffic.largest = traffic.largest.max(len);
+            traffic.bytes += wire_bytes as u64;
+            traffic.largest = traffic.largest.max(message_bytes);
         }
+    }
+
+    /// When each copy of a message of so many datagrams arrives.
+    fn fate(&mut self, from: usize, to: SocketAddr, datagrams: usize) -> Vec<Duration> {
         // Dice are thrown for every message, so that a cut changes only what it cuts.
-        let lost = (0..fragments).filter(|_| self.dice.random_bool(self.weather.loss)).count() > 0;
+        let lost = (0..datagrams).filter(|_| self.dice.random_bool(self.weather.loss)).count() > 0;
         let copies = 1 + usize::from(self.dice.random_bool(self.weather.duplicate));
         let delays: Vec<Duration> = (0..copies).map(|_| self.delay()).collect();
         let is_cut = self.cuts.iter().any(|&(a, b)| a == from && address(b) == to);
@@ -182,10 +200,23 @@ impl State {
     }
 }
 
-struct Plug {
+/// The network as one life of a router sees it.
+pub(super) struct Plug {
     network: Arc<Network>,
     index: usize,
     power: Arc<AtomicBool>,
+}
+
+impl Direct for Plug {
+    fn listen(&self, inbox: mpsc::Sender<Vec<u8>>) {
+        self.network.state().ears.insert(address(self.index), (inbox, Arc::clone(&self.power)));
+    }
+
+    fn send(&self, to: SocketAddr, message: &[u8]) {
+        if self.power.load(Relaxed) {
+            self.network.send(self.index, to, &message.into(), Way::Direct);
+        }
+    }
 }
 
 #[async_trait]
@@ -211,7 +242,7 @@ struct Wire {
 impl Socket for Wire {
     async fn send(&mut self, to: SocketAddr, message: ChitchatMessage) -> anyhow::Result<()> {
         if self.power.load(Relaxed) {
-            self.network.send(self.index, to, &message.serialize_to_vec().into());
+            self.network.send(self.index, to, &message.serialize_to_vec().into(), Way::Gossip);
         }
         Ok(())
     }

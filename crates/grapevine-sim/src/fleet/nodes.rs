@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use grapevine_mesh::{MeshConfig, MeshHandle, MeshStatus, spawn_with_transport};
 use grapevine_tree::{ReplicaId, TreeConfig};
@@ -30,6 +31,8 @@ pub(super) struct Maker {
     pub(super) replicas: Vec<ReplicaId>,
     pub(super) capacity_tokens: u64,
     pub(super) tree: TreeConfig,
+    /// How often routers gossip.
+    pub(super) interval: Duration,
     pub(super) seed: u64,
 }
 
@@ -118,7 +121,8 @@ impl Nodes {
         let mesh = (!alone).then(|| {
             let config = self.config(index, clock_jump_ms);
             let plug = self.network.plug(index, Arc::clone(&power));
-            spawn_with_transport(config, Arc::clone(&host), plug).expect("names and intervals are right")
+            spawn_with_transport(config, Arc::clone(&host), plug.clone(), Some(plug))
+                .expect("names and intervals are right")
         });
         if let Some(mesh) = &mesh {
             self.shared.admins.open(index, mesh);
@@ -132,6 +136,7 @@ impl Nodes {
         MeshConfig {
             seeds: (0..self.places.len().min(SEEDS)).map(|seed| address(seed).to_string()).collect(),
             generation: Some(generation),
+            interval: self.maker.interval,
             admin_url: Some(admin::url(index)),
             seed: Some(self.maker.seed ^ generation),
             ..MeshConfig::new(format!("router-{index}"), address(index))

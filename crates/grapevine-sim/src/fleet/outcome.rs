@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::gauges::Gauges;
 use crate::replay::engine::Micros;
 
 /// Violations that are kept; a broken run breaks everything.
@@ -51,6 +52,8 @@ pub struct Outcome {
     pub agreed: u64,
     /// Virtual time.
     pub lasted_us: Micros,
+    /// What was held in memory each minute, if it was looked at.
+    pub gauges: Vec<Gauges>,
     /// CPU of the whole run, if it was measured.
     pub cpu_ns: u64,
     /// CPU of requests, engines and checks: what is no gossip.

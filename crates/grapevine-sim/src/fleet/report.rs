@@ -118,6 +118,12 @@ impl FleetReport {
         {
             object.insert("gossip_cpu_per_router".to_owned(), json!(round(self.gossip_cpu_share())));
         }
+        if self.args.memory
+            && let Some(object) = object.as_object_mut()
+        {
+            let gauges: Vec<_> = self.outcomes.iter().map(|outcome| &outcome.gauges).collect();
+            object.insert("memory".to_owned(), json!(gauges));
+        }
         object
     }
 

@@ -3,13 +3,12 @@
 //! What decides is the real code; this file calls it as the serving router's actors do, without
 //! mailboxes between them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use grapevine_mesh::{Incoming, LoadReport, Outgoing, ReplicaEpoch, Snapshot};
 use grapevine_route::{
-    Ballot, Candidate, Decision, INTAKE_HALF_LIFE_MS, LoadGuard, PeerBook, PeerLoad, Policy, ReplicaLoad,
-    ReportedLoad, Request, Weights, cold_hash, decide,
+    Ballot, Candidate, Decision, INTAKE_HALF_LIFE_MS, LoadGuard, OwnLoads, PeerBook, PeerLoad, Policy,
+    ReplicaLoad, ReportedLoad, Request, Weights, cold_hash, decide,
 };
 use grapevine_tree::{
     Matches, Millis, PrefixKey, PrefixTree, ReplicaHistory, ReplicaId, SnapshotPage, TreeConfig, TreeStats,
@@ -18,7 +17,7 @@ use grapevine_tree::{
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use super::health::Health;
+use super::health::Watch;
 use crate::replay::trace::BYTES_PER_TOKEN;
 
 /// A router.
@@ -27,7 +26,7 @@ pub(super) struct Router {
     /// In the order of their ids, as a replica set is kept.
     replicas: Vec<Replica>,
     peers: PeerBook,
-    said: BTreeMap<ReplicaId, LoadReport>,
+    own_loads: OwnLoads,
     draining: bool,
     ticked_at: Millis,
     turn: u64,
@@ -42,7 +41,7 @@ pub(super) struct Router {
 struct Replica {
     id: ReplicaId,
     load: Arc<ReplicaLoad>,
-    health: Health,
+    health: Watch,
     epoch: u32,
 }
 
@@ -61,12 +60,12 @@ impl Router {
     pub(super) fn new(replicas: &[ReplicaId], capacity_tokens: u64, tree: TreeConfig, seed: u64) -> Self {
         let mut tree = PrefixTree::new(tree);
         replicas.iter().for_each(|&id| tree.set_capacity(id, capacity_tokens));
-        let replica = |&id| Replica { id, load: Arc::default(), health: Health::default(), epoch: 0 };
+        let replica = |&id| Replica { id, load: Arc::default(), health: Watch::default(), epoch: 0 };
         Self {
             tree,
             replicas: replicas.iter().map(replica).collect(),
             peers: PeerBook::default(),
-            said: BTreeMap::new(),
+            own_loads: OwnLoads::default(),
             draining: false,
             ticked_at: 0,
             turn: 0,
@@ -127,12 +126,12 @@ impl Router {
     pub(super) fn refused(&mut self, index: usize, key: &PrefixKey, now: Millis) {
         let replica = &mut self.replicas[index];
         self.tree.retract(key, replica.id, now);
-        replica.health.refused(replica.epoch, now);
+        replica.health.refused(now);
     }
 
     /// The first byte of an answer came from there.
-    pub(super) fn served(&mut self, index: usize) {
-        self.replicas[index].health.served();
+    pub(super) fn served(&mut self, index: usize, now: Millis) {
+        self.replicas[index].health.served(now);
     }
 
     /// Replicas to probe now.
@@ -144,7 +143,7 @@ impl Router {
     /// What a probe found.
     pub(super) fn probed(&mut self, index: usize, alive: bool, now: Millis) {
         let replica = &mut self.replicas[index];
-        replica.health.probed(alive, replica.epoch, now);
+        replica.health.probed(alive, now);
     }
 
     /// Decay, ageing of what peers said, restarts of replicas, housekeeping.
@@ -155,7 +154,7 @@ impl Router {
             replica.load.set_peers(self.peers.on(replica.id, now));
             if replica.health.take_restart(replica.epoch) {
                 replica.epoch += 1;
-                self.tree.forget(replica.id);
+                self.tree.forget(replica.id, replica.epoch);
             }
         }
         self.tree.sweep(now);
@@ -171,27 +170,15 @@ impl Router {
         let entries = self.tree.drain(budget, now);
         let epochs = self.replicas.iter().map(|r| ReplicaEpoch { replica: r.id, epoch: r.epoch });
         let epochs = epochs.filter(|known| known.epoch > 0).collect();
-        Outgoing { entries, loads: self.loads(), epochs, draining: self.draining }
+        let loads = self.replicas.iter().map(|replica| (replica.id, &*replica.load));
+        let loads = self.own_loads.tell(loads, self.tree.own_tokens()).into_iter().map(told).collect();
+        Outgoing { entries, loads, epochs, draining: self.draining }
     }
 
-    /// Load of every replica that has some, had some when it was last said, or got new tokens.
-    fn loads(&mut self) -> Vec<LoadReport> {
-        let own_tokens = BTreeMap::from_iter(self.tree.own_tokens());
-        let mut loads = Vec::new();
-        for replica in &self.replicas {
-            let idle = LoadReport { replica: replica.id, inflight: 0, queued_tokens: 0, new_tokens: 0 };
-            let now = LoadReport {
-                inflight: replica.load.own_inflight(),
-                queued_tokens: u32::try_from(replica.load.own_queued_tokens()).unwrap_or(u32::MAX),
-                new_tokens: own_tokens.get(&replica.id).copied().unwrap_or(0),
-                ..idle
-            };
-            let before = self.said.insert(replica.id, now).unwrap_or(idle);
-            if now.inflight != 0 || now.queued_tokens != 0 || now != before {
-                loads.push(now);
-            }
-        }
-        loads
+    /// Load of every replica that has some now.
+    pub(super) fn busy_loads(&self) -> Vec<LoadReport> {
+        let loads = self.replicas.iter().map(|replica| (replica.id, &*replica.load));
+        self.own_loads.busy(loads).into_iter().map(told).collect()
     }
 
     /// Takes in what a peer said.
@@ -208,14 +195,18 @@ impl Router {
                 replica.load.add_peer_intake(tokens);
             }
         }
+        for replica in &self.replicas {
+            replica.load.set_peers(self.peers.on(replica.id, now));
+        }
     }
 
     fn merge_epochs(&mut self, epochs: &[ReplicaEpoch]) {
         for &ReplicaEpoch { replica, epoch } in epochs {
             let Some(known) = self.replicas.iter_mut().find(|r| r.id == replica) else { continue };
+            known.health.note(known.epoch);
             if known.epoch < epoch {
                 known.epoch = epoch;
-                self.tree.forget(replica);
+                self.tree.forget(replica, epoch);
             }
         }
     }
@@ -268,6 +259,11 @@ impl Router {
     pub(super) fn stats(&self) -> TreeStats {
         self.tree.stats()
     }
+}
+
+fn told(load: ReportedLoad) -> LoadReport {
+    let PeerLoad { inflight, queued_tokens } = load.load;
+    LoadReport { replica: load.replica, inflight, queued_tokens, new_tokens: load.new_tokens }
 }
 
 fn reported(said: LoadReport) -> ReportedLoad {

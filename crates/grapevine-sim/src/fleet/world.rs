@@ -14,6 +14,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use grapevine_route::{Decision, LoadGuard};
 use grapevine_tree::{TreeConfig, boundary};
@@ -23,10 +24,11 @@ use rand::{RngExt, SeedableRng};
 use super::admin::Admins;
 use super::agenda::{Agenda, Event};
 use super::checks::{self, Checks};
-use super::clock::{Clock, SECOND};
+use super::clock::{Clock, MINUTE, SECOND};
 use super::cpu::Stopwatch;
 use super::engines::{Server, servers};
 use super::faults::Fault;
+use super::gauges::Gauges;
 use super::health::VERDICT_MS;
 use super::host::Shared;
 use super::journal::Journal;
@@ -66,6 +68,8 @@ pub(super) struct Setup {
     pub(super) routers: usize,
     pub(super) replicas: usize,
     pub(super) weather: Weather,
+    /// How often routers gossip.
+    pub(super) interval: Duration,
     pub(super) faults: Vec<(Micros, Fault)>,
     pub(super) engine: EngineSpec,
     pub(super) tree: TreeConfig,
@@ -74,6 +78,7 @@ pub(super) struct Setup {
     /// How long the world is watched after the last answer.
     pub(super) quiet: Micros,
     pub(super) measure_cpu: bool,
+    pub(super) measure_memory: bool,
 }
 
 /// A request on its way.
@@ -134,6 +139,7 @@ impl<'a> World<'a> {
             replicas: engines.iter().map(|server| server.id).collect(),
             capacity_tokens: setup.engine.cache_tokens,
             tree: setup.tree.clone(),
+            interval: setup.interval,
             seed: setup.seed,
         };
         Self {
@@ -304,7 +310,7 @@ impl<'a> World<'a> {
         }
         let is_same = self.nodes.life(*router) == *router_life;
         if let Some(node) = self.nodes.get(*router).filter(|_| is_same) {
-            node.host.with(|router, _| router.served(replica));
+            node.host.with(|router, now| router.served(replica, now));
         }
         let done = self.engines[replica].prefilled(&self.setup.engine, &self.trace.calls[call], at);
         self.agenda.add(done, Event::Finish { replica, life, call });
@@ -397,6 +403,9 @@ impl<'a> World<'a> {
     }
 
     fn second(&mut self, at: Micros) {
+        if self.setup.measure_memory && at.is_multiple_of(MINUTE) {
+            self.outcome.gauges.push(Gauges::read(&self.nodes, at / MINUTE));
+        }
         self.checks.every_second(&self.nodes, &self.network, &self.setup.tree, at, &mut self.outcome);
         while let Some((origin, since, missing)) = self.shared.witness().overdue(at) {
             let what = format!("a prefix of router {origin} from {since} us is still unknown to {missing:?}");

@@ -144,7 +144,7 @@ impl Router {
     fn forget(&mut self, replica: usize, epoch: u32) {
         self.epochs[replica] = epoch;
         self.feedback[replica].emptied();
-        self.tree.forget(self.replicas[replica]);
+        self.tree.forget(self.replicas[replica], epoch);
     }
 
     /// Decay, ageing of what peers said, housekeeping.

@@ -107,6 +107,8 @@ pub struct TreeStats {
     pub overflowed: u64,
     /// Peers' entries ignored because they contradict what is known.
     pub contradictions: u64,
+    /// Peers' entries ignored because they tell of a cache that was lost since.
+    pub outdated: u64,
 }
 
 /// A use of a path.
@@ -167,7 +169,7 @@ impl PrefixTree {
         path.clear();
         path.extend((0..=u8::MAX).zip(&key.hashes).map(|(index, &hash)| pack(index, hash)));
         let nodes = self.arena.len();
-        let epoch = self.replicas.epoch(slot, 0);
+        let epoch = self.replicas.today(slot);
         let known = self.arena.trace(path.len(), |at| path[at]);
         let reach = known.last().map_or(0, |&(_, deepest)| deepest + 1);
         if let Some(end) = self.insert(&path, reach, now) {
@@ -221,12 +223,16 @@ impl PrefixTree {
         }
     }
 
-    /// Applies what a peer said. Idempotent and independent of order within a `now`.
+    /// Applies what a peer said. Idempotent and independent of order within a `now`. What it says of a cache that
+    /// was lost since is ignored, and what it says of a newer one than was known voids the rest.
     pub fn apply(&mut self, origin: RouterId, entry: &DeltaEntry, now: Millis) {
-        let Some(slot) = self.replicas.slot(entry.replica) else { return };
+        let Some(slot) = self.replicas.slot_of_cache(entry.replica, entry.epoch) else {
+            self.stats.outdated += 1;
+            return;
+        };
         let Some(teacher) = self.teacher(origin) else { return };
         if let Some(end) = self.insert_described(&entry.marks, now) {
-            let epoch = self.replicas.epoch(slot, entry.age_tokens);
+            let epoch = self.replicas.today(slot);
             let used = Use { at: tick(now), epoch, reported: true };
             self.credit_path(end, slot, used, |credit| credit.learn(entry.count, teacher));
         }
@@ -305,9 +311,10 @@ impl PrefixTree {
         }
     }
 
-    /// Drops every credit of a replica: its cache is gone, it itself is not.
-    pub fn forget(&mut self, replica: ReplicaId) {
-        self.replicas.forget(replica);
+    /// Drops every credit of a replica's caches before number `epoch`: they are gone, it itself is not. Does
+    /// nothing when that is known.
+    pub fn forget(&mut self, replica: ReplicaId, epoch: u32) {
+        self.replicas.forget(replica, epoch);
     }
 
     /// Drops every trace of a replica that is gone for good.
@@ -321,8 +328,8 @@ impl PrefixTree {
         let due = self.outbox.take(&mut self.arena, budget, tick(now), self.config.half_life_ms);
         let entry = |d: outbox::Due| DeltaEntry {
             replica: self.replicas.id(d.slot),
+            epoch: self.replicas.cache(d.slot),
             count: d.count.max(MIN_COUNT),
-            age_tokens: 0,
             marks: outbox::describe(&mut self.arena, d.node),
         };
         due.into_iter().map(entry).collect()

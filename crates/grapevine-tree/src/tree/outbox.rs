@@ -17,7 +17,7 @@ const MAX_WAITING: usize = 65_536;
 /// an entry for every request.
 const REFRESH_MS: u64 = 2_000;
 
-/// Bytes of an entry on the wire beside its marks: replica, count, age, number of marks.
+/// Bytes of an entry on the wire beside its marks: replica, count, epoch, number of marks.
 const ENTRY_BYTES: usize = 8;
 
 /// Bytes of a mark on the wire: its index takes the place of the lowest byte of its hash.

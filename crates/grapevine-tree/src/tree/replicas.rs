@@ -19,6 +19,8 @@ use crate::id::ReplicaId;
 #[derive(Debug)]
 struct Replica {
     id: ReplicaId,
+    /// How often it lost its cache.
+    cache: u32,
     /// Tokens that this router newly sent there.
     own: u64,
     capacity: Option<u64>,
@@ -59,7 +61,7 @@ impl Replicas {
             return Some(slot);
         }
         let recency = Recency::new(self.bytes(self.default_capacity));
-        let replica = Replica { id, own: 0, capacity: None, recency, undated: 0, live: true };
+        let replica = Replica { id, cache: 0, own: 0, capacity: None, recency, undated: 0, live: true };
         let slot = match self.reusable.pop() {
             Some(slot) => {
                 self.slots[usize::from(slot)] = replica;
@@ -89,13 +91,27 @@ impl Replicas {
         self.slots.len()
     }
 
-    /// Voids every credit of a replica. Its size and what was sent to it carry on under a new slot.
-    pub(super) fn forget(&mut self, id: ReplicaId) {
-        let Some(old) = self.find(id) else { return };
+    /// The slot of a replica for what is said of its cache number `cache`: what is known of an earlier one
+    /// is void, and `None` when a later one is known.
+    pub(super) fn slot_of_cache(&mut self, id: ReplicaId, cache: u32) -> Option<Slot> {
+        self.forget(id, cache);
+        self.slot(id).filter(|&slot| self.cache(slot) == cache)
+    }
+
+    /// Which of its replica's caches a slot stands for.
+    pub(super) fn cache(&self, slot: Slot) -> u32 {
+        self.slots[usize::from(slot)].cache
+    }
+
+    /// Voids every credit of a replica's caches before number `cache`. Its size and what was sent to it carry
+    /// on under a new slot.
+    pub(super) fn forget(&mut self, id: ReplicaId, cache: u32) {
+        let Some(old) = self.slot(id).filter(|&slot| self.cache(slot) < cache) else { return };
         let Replica { own, capacity, .. } = self.slots[usize::from(old)];
         self.remove(id);
         if let Some(slot) = self.slot(id) {
-            self.slots[usize::from(slot)].own = own;
+            let replica = &mut self.slots[usize::from(slot)];
+            (replica.cache, replica.own) = (cache, own);
             if let Some(tokens) = capacity {
                 self.set_capacity(slot, tokens);
             }
@@ -194,6 +210,7 @@ impl Replicas {
     pub(super) fn histories(&self) -> impl Iterator<Item = ReplicaHistory> + '_ {
         self.slots.iter().filter(|r| r.live).map(|replica| ReplicaHistory {
             replica: replica.id,
+            epoch: replica.cache,
             capacity_tokens: replica.capacity,
             now: replica.recency.now(),
             runs: replica.recency.history(),
@@ -208,9 +225,9 @@ impl Replicas {
         self.slots[usize::from(slot)].recency.adopt(&history.runs)
     }
 
-    /// The date of something last used `age_tokens` ago.
-    pub(super) fn epoch(&self, slot: Slot, age_tokens: u32) -> Epoch {
-        self.slots[usize::from(slot)].recency.at_depth(self.bytes(u64::from(age_tokens)))
+    /// The date of what is used now.
+    pub(super) fn today(&self, slot: Slot) -> Epoch {
+        self.slots[usize::from(slot)].recency.now()
     }
 
     /// Distinct bytes that the replica used since `epoch`.

@@ -24,6 +24,8 @@ use crate::id::{Millis, ReplicaId, RouterId};
 pub struct ReplicaHistory {
     /// The replica.
     pub replica: ReplicaId,
+    /// Which of its caches the dates are of.
+    pub epoch: u32,
     /// Size of its cache in tokens, when known.
     pub capacity_tokens: Option<u64>,
     /// The sender's newest date.
@@ -71,6 +73,7 @@ pub struct Translation {
 
 #[derive(Clone, Debug)]
 struct Dates {
+    cache: u32,
     now: Epoch,
     /// The sender's date and ours, oldest first.
     pairs: Vec<(Epoch, Epoch)>,
@@ -146,13 +149,14 @@ impl PrefixTree {
     }
 
     /// Makes room in this tree's dates for those of a snapshot. Its pages are then restored with the
-    /// result.
+    /// result. Caches that are known to be lost are left out.
     pub fn adopt(&mut self, histories: &[ReplicaHistory]) -> Translation {
         let mut translation = Translation::default();
         for history in histories {
-            let Some(slot) = self.replicas.slot(history.replica) else { continue };
+            let Some(slot) = self.replicas.slot_of_cache(history.replica, history.epoch) else { continue };
             let pairs = self.replicas.adopt(slot, history);
-            translation.replicas.insert(history.replica, Dates { now: history.now, pairs });
+            let dates = Dates { cache: history.epoch, now: history.now, pairs };
+            translation.replicas.insert(history.replica, dates);
         }
         translation
     }
@@ -181,7 +185,11 @@ impl PrefixTree {
         else {
             return;
         };
-        let epoch = known.of(credit.date).unwrap_or_else(|| self.replicas.epoch(slot, 0));
+        if self.replicas.cache(slot) != known.cache {
+            // Lost while the pages came.
+            return;
+        }
+        let epoch = known.of(credit.date).unwrap_or_else(|| self.replicas.today(slot));
         let idle = (u64::from(credit.idle_ms) / TICK_MS) as Tick;
         let at = now.saturating_sub(idle).max(1);
         // This tree may be younger than the last use.
@@ -332,7 +340,7 @@ mod tests {
     #[test]
     fn a_replica_that_was_forgotten_is_not_in_the_picture() {
         let mut source = busy();
-        source.forget(ReplicaId(1));
+        source.forget(ReplicaId(1), 1);
         let now = 21_000;
         let replicas = pages(&source, BUDGET, now).into_iter().flat_map(|n| n.credits).map(|c| c.replica);
         let mut replicas: Vec<u32> = replicas.map(|r| r.0).collect();
@@ -342,10 +350,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_teacher_knows_of_a_lost_cache_is_left_out() {
+        let (source, now) = (busy(), 21_000);
+        let held = |tree: &mut PrefixTree| places(tree, &key(399, 10, 16), now).iter().any(|p| p.0.0 == 1);
+        let mut heard_before = PrefixTree::new(TreeConfig { grace_ms: 0, ..TreeConfig::default() });
+        heard_before.forget(ReplicaId(1), 1);
+        restored(&mut heard_before, &source, now, false);
+        assert!(!held(&mut heard_before), "its histories are of the cache before");
+
+        let mut heard_between = PrefixTree::new(TreeConfig { grace_ms: 0, ..TreeConfig::default() });
+        let dates = heard_between.adopt(&source.histories());
+        heard_between.forget(ReplicaId(1), 1);
+        pages(&source, BUDGET, now).iter().for_each(|node| heard_between.restore(PEER, node, &dates, now));
+        assert!(!held(&mut heard_between), "and so are its pages");
+        assert!(!places(&mut heard_between, &key(399, 10, 16), now).is_empty());
+    }
+
+    #[test]
     fn nonsense_is_survived() {
         let mut tree = busy();
         let history = ReplicaHistory {
             replica: ReplicaId(77),
+            epoch: 0,
             capacity_tokens: Some(0),
             now: 3,
             runs: (0..5_000).map(|i| (i * 7, u64::MAX - u64::from(i))).collect(),

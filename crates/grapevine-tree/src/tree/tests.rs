@@ -36,7 +36,7 @@ fn found(tree: &mut PrefixTree, letters: &str, now: Millis) -> Vec<(ReplicaId, u
 fn entry(replica: ReplicaId, letters: &str, indices: &[usize], count: f32) -> DeltaEntry {
     let key = key(letters);
     let marks = indices.iter().map(|&i| Mark { index: i as u8, hash: key.hashes[i] & !0xff });
-    DeltaEntry { replica, count, age_tokens: 0, marks: marks.collect() }
+    DeltaEntry { replica, epoch: 0, count, marks: marks.collect() }
 }
 
 #[test]
@@ -145,6 +145,25 @@ fn use_keeps_belief_alive_and_heads_outlive_tails() {
 }
 
 #[test]
+fn what_is_said_of_a_lost_cache_revives_nothing() {
+    let mut t = tree();
+    let of_cache =
+        |epoch, letters: &str| DeltaEntry { epoch, ..entry(A, letters, &[letters.len() - 1], 3.0) };
+    t.apply(PEER, &of_cache(0, "aab"), 0);
+    t.forget(A, 2);
+    t.apply(PEER, &of_cache(1, "aab"), 0);
+    assert_eq!((found(&mut t, "aab", 0), t.stats().outdated), (vec![], 1), "made before, heard after");
+    t.apply(PEER, &of_cache(2, "cd"), 0);
+    assert_eq!(found(&mut t, "cd", 0), [(A, 2)]);
+    t.apply(PEER, &of_cache(3, "ef"), 0);
+    assert_eq!(found(&mut t, "cd", 0), [], "an entry alone tells of a loss");
+    t.forget(A, 3);
+    assert_eq!(found(&mut t, "ef", 0), [(A, 2)], "which is then known");
+    t.observe(&key("gh"), A, 5, 0);
+    assert!(t.drain(1_000, 0).iter().all(|entry| entry.epoch == 3));
+}
+
+#[test]
 fn a63_a87_a_forgotten_replica_leaves_no_trace() {
     let mut t = tree();
     for letters in ["aab", "aac", "b", "cde"] {
@@ -152,13 +171,15 @@ fn a63_a87_a_forgotten_replica_leaves_no_trace() {
         t.observe(&key(letters), B, 5, 0);
     }
     let both = t.stats().credits;
-    t.forget(A);
+    t.forget(A, 1);
     assert_eq!(found(&mut t, "aab", 0), [(B, 3)], "at once");
     t.sweep(0);
     assert_eq!(t.stats().credits, both / 2);
     t.observe(&key("b"), A, 5, 0);
     assert_eq!(found(&mut t, "b", 0), [(A, 1), (B, 1)], "it may come back");
-    t.forget(A);
+    t.forget(A, 1);
+    assert_eq!(found(&mut t, "b", 0), [(A, 1), (B, 1)], "each loss counts once");
+    t.forget(A, 2);
     t.remove(B);
     t.sweep(0);
     t.arena.check();
@@ -373,19 +394,22 @@ proptest! {
         limit in 5usize..60,
     ) {
         let mut t = PrefixTree::new(TreeConfig { max_boundaries: limit, ..TreeConfig::default() });
-        let mut naive = Naive::default();
+        let (mut naive, mut epochs) = (Naive::default(), std::collections::BTreeMap::new());
         for op in ops {
             match op {
                 Op::Observe(path, r) => {
                     t.observe(&key(&path), r, 1, 0);
                     naive.0.push((path, r));
                 }
-                Op::Apply(path, entry) => {
+                Op::Apply(path, mut entry) => {
+                    entry.epoch = epochs.get(&entry.replica).copied().unwrap_or(0);
                     t.apply(PEER, &entry, 0);
                     naive.0.push((path, entry.replica));
                 }
                 Op::Forget(r) => {
-                    t.forget(r);
+                    let epoch = epochs.entry(r).or_insert(0);
+                    *epoch += 1;
+                    t.forget(r, *epoch);
                     naive.0.retain(|(_, other)| *other != r);
                 }
                 Op::Sweep => t.sweep(0),

@@ -18,18 +18,21 @@ use super::{AnswerReport, PeerReport, ProbeConfig};
 use crate::discovery::{Finding, Order, OrderError, Source};
 use crate::engine::models::{Models, Unlisted};
 use crate::engine::{Look, ScrapeError};
-use crate::replica::health::{Probe, Standing};
+use crate::replica::health::{Probe, Restarts, Standing};
 use crate::replica::{Replica, SharedReplicas};
 
 /// Between two probes of a replica that is not up, ms: one small request a second finds its return
 /// soon.
 const REPROBE_MS: Millis = 1_000;
 
+/// Least time between two sums of what peers say, ms: they say it twenty times a second each.
+const SUM_MS: Millis = 25;
+
 /// What the actor must do for the book.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Effects {
-    /// Replicas whose cache is gone.
-    pub(super) forget: Vec<ReplicaId>,
+    /// Replicas whose cache is gone, and the number of the one that begins.
+    pub(super) forget: Vec<(ReplicaId, u32)>,
     /// Tokens that peers newly sent.
     pub(super) growth: Vec<(ReplicaId, u64)>,
     /// How many tokens a replica's cache holds.
@@ -49,6 +52,7 @@ pub(super) struct Book {
     watch: BTreeMap<ReplicaId, Watch>,
     interval_ms: Millis,
     ticked_at: Millis,
+    summed_at: Millis,
     rng: SmallRng,
 }
 
@@ -57,9 +61,7 @@ struct Watch {
     next_probe: Millis,
     probed_at: Millis,
     probing: bool,
-    /// Its epoch when its port was first seen closed: if a peer raised it since, the restart is
-    /// already counted.
-    epoch_when_refused: Option<u32>,
+    restarts: Restarts,
 }
 
 impl Book {
@@ -75,6 +77,7 @@ impl Book {
             watch: BTreeMap::new(),
             interval_ms: intervals.probe.as_millis().max(1) as Millis,
             ticked_at: 0,
+            summed_at: 0,
             rng: SmallRng::seed_from_u64(seed),
         }
     }
@@ -111,8 +114,10 @@ impl Book {
         let set = self.replicas.load();
         for ReplicaEpoch { replica, epoch } in report.epochs {
             let Some(known) = set.get(replica) else { continue };
+            let watch = self.watch.entry(replica).or_default();
+            watch.restarts.note(&known.health, known.epoch.load(Relaxed));
             if known.epoch.fetch_max(epoch, Relaxed) < epoch {
-                effects.forget.push(replica);
+                effects.forget.push((replica, epoch));
             }
         }
         let known = |id| set.get(id).is_some();
@@ -124,6 +129,17 @@ impl Book {
             }
         }
         effects.growth.extend(growth);
+        if now.saturating_sub(self.summed_at) >= SUM_MS {
+            self.sum_peers(now);
+        }
+    }
+
+    /// What peers say is in flight, by their age now.
+    fn sum_peers(&mut self, now: Millis) {
+        self.summed_at = now;
+        for replica in &self.replicas.load().replicas {
+            replica.load.set_peers(self.peers.on(replica.id, now));
+        }
     }
 
     /// Decay, peers' ages, restarts, departures.
@@ -131,33 +147,24 @@ impl Book {
         self.members.tick(effects);
         self.forget_removed(effects);
         let elapsed = now.saturating_sub(std::mem::replace(&mut self.ticked_at, now));
+        self.sum_peers(now);
         let set = self.replicas.load_full();
         for replica in &set.replicas {
             replica.load.decay_intake(elapsed, INTAKE_HALF_LIFE_MS);
-            replica.load.set_peers(self.peers.on(replica.id, now));
-            if self.restarted(replica) {
-                effects.forget.push(replica.id);
-            }
+            effects.forget.extend(self.restarted(replica).map(|epoch| (replica.id, epoch)));
         }
         self.peers.prune(now);
     }
 
-    /// Notices a restart and counts it once in the fleet.
-    fn restarted(&mut self, replica: &Replica) -> bool {
+    /// Notices a restart and counts it once in the fleet: the epoch that begins.
+    fn restarted(&mut self, replica: &Replica) -> Option<u32> {
         let watch = self.watch.entry(replica.id).or_default();
-        let epoch = replica.epoch.load(Relaxed);
-        if replica.health.is_refused() {
-            watch.epoch_when_refused.get_or_insert(epoch);
-        }
-        if !replica.health.take_restarted() {
-            return false;
-        }
-        if watch.epoch_when_refused.take().is_some_and(|before| before < epoch) {
-            return false;
+        if !watch.restarts.look(&replica.health, replica.epoch.load(Relaxed)) {
+            return None;
         }
         let epoch = replica.next_epoch();
         tracing::info!(replica = replica.name, epoch, "replica restarted; its credit is dropped");
-        true
+        Some(epoch)
     }
 
     /// Replicas to probe now. Own traffic that was answered lately is the better probe.
@@ -301,7 +308,7 @@ mod tests {
         replica.health.served(150);
         book.tick(200, &mut effects);
         book.tick(300, &mut effects);
-        assert_eq!(effects.forget, [replica.id]);
+        assert_eq!(effects.forget, [(replica.id, 1)]);
         assert_eq!(replica.epoch.load(Relaxed), 1);
     }
 
@@ -314,8 +321,20 @@ mod tests {
         book.report(epochs(replica.id, 1), 120, &mut effects);
         replica.health.served(150);
         book.tick(200, &mut effects);
-        assert_eq!(effects.forget, [replica.id], "once, when the peer said so");
+        assert_eq!(effects.forget, [(replica.id, 1)], "once, when the peer said so");
         assert_eq!(replica.epoch.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn a_peer_that_was_faster_than_our_tick_counted_it_too() {
+        let (mut book, replica) = book();
+        let mut effects = Effects::default();
+        book.tick(100, &mut effects);
+        replica.health.connect_failed(110, true, 0.5);
+        book.report(epochs(replica.id, 1), 120, &mut effects);
+        replica.health.served(150);
+        book.tick(200, &mut effects);
+        assert_eq!(effects.forget, [(replica.id, 1)], "the caches of after the restart are not void");
     }
 
     #[test]
@@ -325,7 +344,7 @@ mod tests {
         for epoch in [3, 2, 3] {
             book.report(epochs(replica.id, epoch), 0, &mut effects);
         }
-        assert_eq!(effects.forget, [replica.id]);
+        assert_eq!(effects.forget, [(replica.id, 3)]);
         assert_eq!(replica.epoch.load(Relaxed), 3);
     }
 

@@ -87,7 +87,7 @@ impl Lessons {
                 epoch = lesson.epoch,
                 "predictions fail; its credit is dropped"
             );
-            effects.forget.push(replica.id);
+            effects.forget.push((replica.id, lesson.epoch));
         }
     }
 
@@ -164,7 +164,11 @@ mod tests {
         for cached in [3_600; 6].into_iter().chain([0; 6]) {
             lessons.answered(&replica, &report(0, cached), 1_000, &mut effects);
         }
-        assert_eq!(effects.forget, [replica.id], "what was expected of the old cache accuses no new one");
+        assert_eq!(
+            effects.forget,
+            [(replica.id, 1)],
+            "what was expected of the old cache accuses no new one"
+        );
         assert_eq!(replica.epoch.load(Relaxed), 1);
         assert_eq!(replica.learnt.lost_caches.load(Relaxed), 1);
         assert!(replica.learnt.credit_error().is_some_and(|error| error > 0.0));

@@ -161,7 +161,7 @@ impl Known {
             reason = loss.name(),
             "replica lost its cache"
         );
-        effects.forget.push(replica.id);
+        effects.forget.push((replica.id, self.epoch));
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
         for at in [10.0, 10.0, 500.0, 500.0] {
             looks.seen(replica, started(at), 0, &mut effects);
         }
-        assert_eq!(effects.forget, [replica.id]);
+        assert_eq!(effects.forget, [(replica.id, 1)]);
         assert_eq!(replica.epoch.load(Relaxed), 1);
         assert_eq!(looks.cache_tokens(replica.id), Some(1_000));
     }

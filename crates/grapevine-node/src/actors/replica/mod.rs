@@ -276,8 +276,8 @@ impl ReplicaActor {
 
     /// The tree never waits for this actor, so waiting for room in its mailbox cannot deadlock.
     async fn carry_out(&mut self, effects: Effects) {
-        for replica in effects.forget {
-            self.tree.forget(replica).await;
+        for (replica, epoch) in effects.forget {
+            self.tree.forget(replica, epoch).await;
         }
         for (replica, tokens) in effects.capacity {
             self.tree.set_capacity(replica, tokens).await;

@@ -25,7 +25,7 @@ const EJECT_MAX_MS: u64 = 30_000;
 const SERVER_ERRORS_IN_A_ROW: u32 = 3;
 
 /// Failed probes in a row until a replica counts as down.
-const PROBES_TO_FALL: u32 = 3;
+pub const PROBES_TO_FALL: u32 = 3;
 
 /// How good a target a replica is; lower is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -206,6 +206,29 @@ impl Health {
             self.restarted.store(true, Relaxed);
             self.up_since.store(now + 1, Relaxed);
         }
+    }
+}
+
+/// Counts the restarts of one replica, each once in the fleet.
+#[derive(Debug, Default)]
+pub struct Restarts {
+    /// The cache's number when the port was first seen closed: if a peer raised it since, the restart is
+    /// already counted.
+    epoch_when_refused: Option<u32>,
+}
+
+impl Restarts {
+    /// Takes note of a closed port; `epoch` is its cache's number now. Before a peer's word raises it, too.
+    pub fn note(&mut self, health: &Health, epoch: u32) {
+        if health.is_refused() {
+            self.epoch_when_refused.get_or_insert(epoch);
+        }
+    }
+
+    /// Looks at its health. Whether `epoch` must grow.
+    pub fn look(&mut self, health: &Health, epoch: u32) -> bool {
+        self.note(health, epoch);
+        health.take_restarted() && self.epoch_when_refused.take().is_none_or(|before| before >= epoch)
     }
 }
 

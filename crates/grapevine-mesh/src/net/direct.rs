@@ -1,0 +1,20 @@
+//! Small messages straight to a peer, beside chitchat's.
+//!
+//! chitchat brings everything to everyone, over others, in a tick or three. What is stale by then (who has how
+//! much in flight) is told directly: one datagram to each peer, lost or not.
+
+use std::net::SocketAddr;
+
+use tokio::sync::mpsc;
+
+/// Messages that wait for the mesh, at most: a few ticks of a fleet of hundreds.
+pub(crate) const INBOX: usize = 1_024;
+
+/// Carries direct messages. They may be lost, late, doubled or out of order.
+pub trait Direct: Send + Sync + 'static {
+    /// From now on what arrives goes to `inbox`; what finds it full is lost.
+    fn listen(&self, inbox: mpsc::Sender<Vec<u8>>);
+
+    /// Sends at once or not at all.
+    fn send(&self, to: SocketAddr, message: &[u8]);
+}
