@@ -49,6 +49,9 @@ const FOUNDATIONS: &[(&str, &str)] = &[
     ("grapevine-mesh", "bincode"),
 ];
 
+/// Failures reported of other routers, in the order in which `tests/cases.md` lists them.
+const CASES: usize = 123;
+
 /// Longest source file, lines. Beyond it a file holds more than one concept.
 const MAX_LINES: usize = 500;
 
@@ -145,6 +148,38 @@ fn pure_crates_read_no_clock() {
             for banned in ["Instant::now", "SystemTime::now", "thread_rng", "rand::rng()"] {
                 assert!(!text.contains(banned), "{name} uses {banned}: pass it in");
             }
+        }
+    }
+}
+
+/// A row of `tests/cases.md`: its number and what holds it.
+fn cases() -> Vec<(usize, String)> {
+    let text = fs::read_to_string(root().join("tests/cases.md")).unwrap();
+    let row = |line: &str| {
+        let mut cells = line.strip_prefix("| A")?.split('|');
+        Some((cells.next()?.trim().parse().ok()?, cells.nth(3)?.trim().to_owned()))
+    };
+    text.lines().filter_map(row).collect()
+}
+
+#[test]
+fn every_case_is_held_by_a_test_or_a_reason() {
+    let cases = cases();
+    let numbers: Vec<_> = cases.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, (1..=CASES).collect::<Vec<_>>(), "each once, in order");
+    for (number, held_by) in &cases {
+        if held_by.starts_with("open: ") {
+            continue;
+        }
+        let named: Vec<_> = held_by.split('`').skip(1).step_by(2).collect();
+        assert!(!named.is_empty(), "A{number} is held by nothing");
+        for name in named {
+            let (path, needle) = match name.split_once("::") {
+                Some((path, test)) => (path, format!("fn {test}(")),
+                None => (name, format!("A{number}")),
+            };
+            let text = fs::read_to_string(root().join(path)).unwrap_or_default();
+            assert!(text.contains(&needle), "A{number}: there is no {name}");
         }
     }
 }

@@ -81,7 +81,7 @@ fn post(url: &str) {
 }
 
 #[test]
-fn a86_a_reset_cache_is_noticed_by_what_answers_report() {
+fn a87_a_reset_cache_is_noticed_by_what_answers_report() {
     let engines = engines();
     let settings = [("GRAPEVINE_METRICS_INTERVAL", "0s"), ("GRAPEVINE_HEALTH_INTERVAL", FAR)];
     let fleet = fleet(&engines, &settings);

@@ -3,8 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
 mod burst;
+mod client;
 mod fleet;
 mod hit_rate;
 mod lifecycle;
 mod lost_cache;
+mod memory;
 mod process;
+mod rolling;
+mod trouble;

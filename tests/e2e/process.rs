@@ -14,7 +14,10 @@ use grapevine_testkit::engine::Stats;
 /// Nothing here takes that long unless it hangs.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-const BINARY: &str = env!("CARGO_BIN_EXE_grapevine");
+/// The binary under test: the one just built, or what `GRAPEVINE_TEST_BINARY` names.
+pub(crate) fn binary() -> String {
+    std::env::var("GRAPEVINE_TEST_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_grapevine").to_owned())
+}
 
 /// Lines of a process's log kept for a failed test's message.
 const KEEP_LINES: usize = 40;
@@ -28,7 +31,7 @@ pub(crate) struct Process {
 impl Process {
     /// The binary with these arguments and only these `GRAPEVINE_*` and `OTEL_*` settings.
     pub(crate) fn start(args: &[&str], settings: &[(&str, String)]) -> Self {
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(binary());
         command.args(args);
         Self::spawn(command, settings)
     }
@@ -50,6 +53,10 @@ impl Process {
         collect(child.stdout.take().unwrap(), &log);
         collect(child.stderr.take().unwrap(), &log);
         Self { child, log }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// What it said last.
@@ -139,6 +146,13 @@ pub(crate) struct Router {
 impl Router {
     /// One router; ports are free ones unless set.
     pub(crate) fn start(replicas: &[String], settings: &[(&str, String)]) -> Self {
+        let mut command = Command::new(binary());
+        command.arg("serve");
+        Self::start_with(command, replicas, settings)
+    }
+
+    /// The same by a command of one's own.
+    pub(crate) fn start_with(command: Command, replicas: &[String], settings: &[(&str, String)]) -> Self {
         let local = || "127.0.0.1:0".to_owned();
         let mut all = vec![
             ("GRAPEVINE_LISTEN", local()),
@@ -152,7 +166,7 @@ impl Router {
             all.retain(|(other, _)| other != name);
             all.push((name, value.clone()));
         }
-        let process = Process::start(&["serve"], &all);
+        let process = Process::spawn(command, &all);
         let (url, admin) = process.line(|line| {
             let line: serde_json::Value = serde_json::from_str(line).ok()?;
             let field = |name: &str| find(&line, name).map(|addr| format!("http://{addr}"));

@@ -20,6 +20,7 @@ use axum::Router;
 use grapevine_mesh::{MeshError, MeshHandle};
 use http::{HeaderMap, header};
 use prometheus_client::registry::Registry;
+use rustix::process::{Resource, getrlimit};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -168,7 +169,8 @@ impl App {
             watchers.spawn(certificate.watch());
         }
         let bind = async |addr| bind(addr, config.client_timeout).await;
-        let front = bind(config.listen).await?.with_tls(tls.as_ref().map(Certificate::acceptor));
+        let front = bind(config.listen).await?.with_room(client_connections());
+        let front = front.with_tls(tls.as_ref().map(Certificate::acceptor));
         let admin = bind(config.admin_listen).await?;
         let replicas = Arc::new(ArcSwap::from_pointee(ReplicaSet::from_specs(&config.replicas)?));
         let client = engine_client(&config)?;
@@ -358,6 +360,13 @@ async fn watch_peers(mesh: MeshHandle, informed: Arc<AtomicBool>) {
         let heard = mesh.status().peers.iter().all(|peer| peer.live || peer.draining);
         informed.store(heard, Relaxed);
     }
+}
+
+/// Connections that clients may have at a time: half of what this process may open, as each of their
+/// requests needs one to an engine.
+fn client_connections() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.and_then(|limit| usize::try_from(limit / 2).ok()).unwrap_or(usize::MAX)
 }
 
 async fn bind(addr: SocketAddr, patience: Duration) -> Result<Server, BuildError> {

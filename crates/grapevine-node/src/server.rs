@@ -14,8 +14,9 @@ use hyper_util::service::TowerToHyperService;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::patient::Patient;
@@ -36,6 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10));
 
+/// Between two warnings that there is no room for more connections.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Limit of a TLS handshake: two round trips and a signature.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -45,6 +49,7 @@ pub struct Server {
     addr: SocketAddr,
     tls: Option<TlsAcceptor>,
     patience: Duration,
+    room: Room,
 }
 
 impl Server {
@@ -52,12 +57,17 @@ impl Server {
     pub async fn bind(addr: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(addr).await?;
         let addr = listener.local_addr()?;
-        Ok(Self { listener, addr, tls: None, patience: PATIENCE })
+        Ok(Self { listener, addr, tls: None, patience: PATIENCE, room: Room::new(Semaphore::MAX_PERMITS) })
     }
 
     /// Ends connections whose client takes nothing of its answer for so long.
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// Takes at most so many connections at a time; further ones wait in the kernel.
+    pub fn with_room(self, connections: usize) -> Self {
+        Self { room: Room::new(connections), ..self }
     }
 
     /// Speaks TLS, if there is a certificate.
@@ -72,16 +82,20 @@ impl Server {
 
     /// Serves `router` until `close` completes; then accepts no more, lets every connection finish
     /// its request, and returns when the last one has. Dropping it ends all of them.
-    pub async fn run(self, router: Router, close: impl Future<Output = ()>) {
+    pub async fn run(mut self, router: Router, close: impl Future<Output = ()>) {
         let connector = Arc::new(Connector::new(router, self.tls, self.patience));
         let graceful = GracefulShutdown::new();
         let mut connections = JoinSet::new();
         let mut close = std::pin::pin!(close);
         loop {
             tokio::select! {
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => {
-                        connections.spawn(Arc::clone(&connector).serve(stream, graceful.watcher()));
+                accepted = self.room.next(&self.listener) => match accepted {
+                    Ok((stream, place)) => {
+                        let served = Arc::clone(&connector).serve(stream, graceful.watcher());
+                        connections.spawn(async move {
+                            served.await;
+                            drop(place);
+                        });
                     }
                     Err(error) => pause(&error).await,
                 },
@@ -92,6 +106,32 @@ impl Server {
         drop(self.listener);
         graceful.shutdown().await;
         while connections.join_next().await.is_some() {}
+    }
+}
+
+/// The connections that there may be at a time. Without it clients would take every descriptor, and none
+/// would be left to reach an engine with.
+struct Room {
+    places: Arc<Semaphore>,
+    warned: Option<Instant>,
+}
+
+impl Room {
+    fn new(connections: usize) -> Self {
+        let places = Arc::new(Semaphore::new(connections.min(Semaphore::MAX_PERMITS)));
+        Self { places, warned: None }
+    }
+
+    /// The next connection, when there is room for it.
+    async fn next(&mut self, listener: &TcpListener) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+        if self.places.available_permits() == 0 && self.warned.is_none_or(|at| at.elapsed() > WARN_INTERVAL) {
+            self.warned = Some(Instant::now());
+            tracing::warn!("as many connections as file descriptors allow; further ones wait");
+        }
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        let place = place.map_err(|_| io::ErrorKind::Other)?;
+        let (stream, _) = listener.accept().await?;
+        Ok((stream, place))
     }
 }
 

@@ -296,6 +296,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a65_a_tree_that_does_not_answer_holds_nobody_up() {
+        let (mailbox, _unread, _) = Mailbox::new(2);
+        let tree = TreeHandle { mailbox, stats: Arc::default() };
+        let key = Arc::new(PrefixKey { hashes: vec![1], bytes: 128 });
+        let limit = Duration::from_millis(5);
+        for _ in 0..5 {
+            let asked = tokio::time::Instant::now();
+            assert_eq!(tree.lookup(&key, limit).await, None);
+            assert!(asked.elapsed() <= 2 * limit);
+            drop(tree.observe(&key, ReplicaId(1), 32));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_was_observed_is_found_and_what_was_retracted_is_not() {
         let (tree, _task) = spawn(TreeConfig::default(), Clock::start());
         let (a, b) = (ReplicaId(1), ReplicaId(2));

@@ -1,14 +1,12 @@
 //! Sending a request to an engine, and to one other if the first accepted nothing.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::stream;
 use grapevine_tree::ReplicaId;
 use http::{HeaderMap, Method};
 use http_body::{Body as _, Frame};
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::BodyExt;
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
@@ -16,6 +14,7 @@ use super::Proxy;
 use super::body::Upload;
 use super::failure::{self, PEEK_BYTES, Refusal};
 use super::owner;
+use super::parcel::{self, Parcel};
 use super::pick::Pick;
 use super::place::Job;
 use crate::error::{Retry, RouterError};
@@ -46,6 +45,8 @@ pub(super) struct Answer {
     /// By how long after that its first byte must be here.
     pub(super) patience: Duration,
     pub(super) span: EngineSpan,
+    /// What it was asked, if the engine may still be reading that.
+    pub(super) parcel: Option<Parcel>,
 }
 
 enum Attempt {
@@ -106,9 +107,9 @@ impl Proxy {
         });
         let patience = if job.stream { self.settings.stream_first_byte } else { self.settings.first_byte };
         let attempt = match self.send(replica, outbound, patience, &span).await {
-            Ok(response) => {
+            Ok((response, parcel)) => {
                 span.status(response.status());
-                self.judge(replica, Answer { response, head: None, sent_at, patience, span }).await
+                self.judge(replica, Answer { response, head: None, sent_at, patience, span, parcel }).await
             }
             Err(error) => {
                 span.fail(error.facts().code);
@@ -128,8 +129,10 @@ impl Proxy {
         outbound: &Outbound<'_>,
         patience: Duration,
         span: &EngineSpan,
-    ) -> Result<http::Response<reqwest::Body>, RouterError> {
+    ) -> Result<(http::Response<reqwest::Body>, Option<Parcel>), RouterError> {
         let mut request = outbound.to(replica);
+        let (body, parcel) = parcel::pack(outbound.body, !self.settings.engine_http2);
+        *request.body_mut() = body;
         span.inject(request.headers_mut());
         let sent = timeout(patience, self.client.execute(request));
         let sent = tokio::select! {
@@ -138,7 +141,7 @@ impl Proxy {
             () = self.stop.wait() => return Err(RouterError::ShuttingDown),
         };
         match sent {
-            Ok(Ok(response)) => Ok(response.into()),
+            Ok(Ok(response)) => Ok((response.into(), parcel)),
             Ok(Err(error)) => Err(self.explain(replica, &error)),
             Err(_) => {
                 replica.health.server_error(self.clock.now(), rand::random());
@@ -241,18 +244,7 @@ impl Outbound<'_> {
         let mut request = reqwest::Request::new(self.method.clone(), url);
         *request.headers_mut() = self.headers.clone();
         replica.authorize(request.headers_mut());
-        *request.body_mut() = self.body();
         request
-    }
-
-    /// The bytes are shared with every other attempt. Trailers need a body of unknown length.
-    fn body(&self) -> Option<reqwest::Body> {
-        let Upload { data, trailers } = self.body;
-        let Some(trailers) = trailers else {
-            return (!data.is_empty()).then(|| data.clone().into());
-        };
-        let frames = [Frame::data(data.clone()), Frame::trailers(trailers.clone())];
-        Some(reqwest::Body::wrap(StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>)))))
     }
 }
 

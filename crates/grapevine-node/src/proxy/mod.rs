@@ -25,6 +25,7 @@ mod models;
 mod naming;
 mod note;
 mod owner;
+mod parcel;
 mod pick;
 mod place;
 mod recent;
@@ -137,6 +138,7 @@ struct Settings {
     lookup: Duration,
     key_seed: KeySeed,
     debug_headers: bool,
+    engine_http2: bool,
     /// Clients' credentials are for the engine.
     keep_credentials: bool,
     router: HeaderValue,
@@ -164,6 +166,7 @@ impl Proxy {
                 lookup: config.lookup_timeout,
                 key_seed: keying::seed_of(config.cluster_secret.as_ref()),
                 debug_headers: config.debug_headers,
+                engine_http2: config.engine_http2,
                 keep_credentials: config.client_keys.is_none() && config.engine_key.is_none(),
                 router: HeaderValue::from_str(&config.router_id)
                     .unwrap_or_else(|_| HeaderValue::from_static("unprintable")),
@@ -341,7 +344,7 @@ impl Proxy {
             idle: self.settings.idle,
             comment_after: self.settings.comment_after,
         };
-        let held = Held { pick, span: answer.span, exchange };
+        let held = Held { pick, span: answer.span, _parcel: answer.parcel, exchange };
         let relay = Relay::new(body, answer.head, side, limits, api, parts.status, held);
         Response::from_parts(parts, Body::new(relay))
     }

@@ -242,6 +242,8 @@ mod tests {
 
     use super::*;
     use crate::config::ReplicaSpec;
+    use crate::engine::Reading;
+    use crate::replica::Vitals;
     use crate::replica::health::Probe;
 
     fn picker(n: u16, policy: Policy) -> Picker {
@@ -319,6 +321,40 @@ mod tests {
             (5..15).contains(&shares[0]) && (30..42).contains(&shares[1]) && shares[2] == 50,
             "{shares:?}"
         );
+    }
+
+    fn says(picker: &Picker, position: usize, kv_use: f64) {
+        let reading = Reading { kv_use: Some(kv_use), ..Reading::default() };
+        let vitals = Vitals { reading, at: 0 };
+        picker.replicas.load().replicas[position].engine.store(Some(Arc::new(vitals)));
+    }
+
+    #[test]
+    fn a57_a_gauge_that_stuck_at_full_keeps_no_replica_from_work() {
+        let picker = picker(2, Policy::Affinity);
+        says(&picker, 0, 1.0);
+        says(&picker, 1, 0.0);
+        let key = PrefixKey { hashes: vec![1], bytes: 4_096 };
+        let none = Vec::new();
+        let asked = |turn| Question { key: Some(&key), matches: Some(&none), ..question(turn) };
+        let share = |now| {
+            let held: Vec<_> = (0..40).map(|turn| picker.pick(&asked(turn), now).unwrap()).collect();
+            held.iter().filter(|pick| pick.replica.name == "r1").count()
+        };
+        let (fresh, old) = (share(0), share(60_000));
+        assert!((1..20).contains(&fresh), "{fresh} of 40: it counts, and what is in flight outvotes it");
+        assert!((18..=22).contains(&old), "{old} of 40: what was said long ago says nothing");
+    }
+
+    #[test]
+    fn a58_a_burst_is_spread_by_own_requests_while_engines_still_say_that_they_are_idle() {
+        let picker = picker(4, Policy::Affinity);
+        (0..4).for_each(|position| says(&picker, position, 0.0));
+        let held: Vec<_> = (0..64).map(|turn| picker.pick(&question(turn), 0).unwrap()).collect();
+        for replica in &picker.replicas.load().replicas {
+            assert_eq!(replica.load.own_inflight(), 16, "{}", replica.name);
+        }
+        drop(held);
     }
 
     #[test]

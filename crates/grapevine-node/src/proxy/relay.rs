@@ -22,6 +22,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::exchange::Exchange;
 use super::owner::IdWatch;
+use super::parcel::Parcel;
 use super::pick::Pick;
 use super::sse::Watcher;
 use super::stop::Stopped;
@@ -95,6 +96,7 @@ pub(super) struct Relay {
 pub(super) struct Held {
     pub(super) pick: Pick,
     pub(super) span: EngineSpan,
+    pub(super) _parcel: Option<Parcel>,
     pub(super) exchange: Exchange,
 }
 

@@ -141,3 +141,13 @@ async fn who_waits_too_long_is_told_so() {
     drop(held);
     router.quiet().await;
 }
+
+#[tokio::test]
+async fn a89_the_first_request_is_served_by_load_alone() {
+    let engine = RawEngine::json("200 OK", "{}").await;
+    let router = TestRouter::before(&[&engine]).await;
+    let body = serde_json::json!({ "prompt": "lorem ipsum ".repeat(300) }).to_string();
+    let answer = http().post(router.url("/v1/completions")).body(body).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!((router.status().lookups, router.status().hits), (1, 0));
+}

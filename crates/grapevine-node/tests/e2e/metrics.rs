@@ -32,7 +32,7 @@ async fn with_metrics(answer: Vec<u8>) -> RawEngine {
 }
 
 #[tokio::test]
-async fn a85_the_engine_says_how_large_its_cache_is() {
+async fn the_engine_says_how_large_its_cache_is() {
     let engine =
         Engine::start(EngineConfig { cache_blocks: 1_340, ..EngineConfig::instant() }).await.unwrap();
     let router = TestRouter::start(looking(&[engine.addr()])).await;
