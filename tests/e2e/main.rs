@@ -11,4 +11,5 @@ mod lost_cache;
 mod memory;
 mod process;
 mod rolling;
+mod top;
 mod trouble;

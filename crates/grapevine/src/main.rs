@@ -3,17 +3,23 @@
 //! Each subcommand is a module. Exit codes: 0 all went well, 1 it did not (the reason is on stderr),
 //! 2 the command line is wrong, 64 the configuration is wrong, 130 a second signal ended a drain.
 
+mod admin;
 mod config;
 mod descriptors;
 mod engine;
+mod explain;
+mod figures;
 mod health;
 mod key;
 mod load;
 mod replay;
 mod runtime;
+mod screen;
 mod serve;
 mod shell;
+mod top;
 mod up;
+mod verdict;
 mod version;
 
 use std::error::Error;
@@ -47,6 +53,10 @@ enum Command {
     Config(config::ConfigArgs),
     /// Run a fleet on this machine, with simulated engines and traffic, and watch its hit rate
     Up(up::UpArgs),
+    /// Watch a fleet in the terminal, as any of its routers sees it
+    Top(top::TopArgs),
+    /// Ask a router where a request would go, and why
+    Explain(explain::ExplainArgs),
     /// Run simulated engines to test routers with
     Engine(grapevine_testkit::engine::EngineArgs),
     /// Send traffic with shared prefixes to routers that run already
@@ -72,6 +82,8 @@ fn main() -> ExitCode {
         Command::Serve => serve::run(),
         Command::Config(args) => config::run(&args),
         Command::Up(args) => up::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Engine(args) => engine::run(args),
         Command::Load(args) => load::run(&args),
         Command::Replay(args) => replay::run(&args),

@@ -11,6 +11,7 @@ mod fleet;
 pub mod fleet_view;
 pub mod heaviest;
 mod merge;
+mod page;
 mod replicas;
 mod sample;
 pub mod status;
@@ -72,6 +73,7 @@ pub fn router(admin: Admin) -> Router {
         .merge(guarded)
         .with_state(admin)
         .merge(exchange)
+        .merge(page::router())
 }
 
 async fn only_who_may(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {

@@ -29,6 +29,9 @@ const REPLICA_HEADER: &str = "x-grapevine-replica";
 #[error("cannot set up the HTTP client")]
 pub struct ClientError(#[from] reqwest::Error);
 
+/// What [`http_client`] makes, for those that must name it.
+pub type HttpClient = Client;
+
 /// A client that goes straight to loopback and keeps up to `connections` idle ones for each host.
 pub fn http_client(connections: usize, timeout: Duration) -> Result<Client, ClientError> {
     static PROVIDER: Once = Once::new();

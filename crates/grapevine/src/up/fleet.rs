@@ -6,16 +6,19 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use grapevine_node::admin::status::Status;
-use grapevine_testkit::load::{ClientError, http_client};
+use grapevine_node::admin::fleet_view::Fleet as FleetView;
+use grapevine_testkit::load::ClientError;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
+
+use crate::admin::AdminClient;
 
 /// A router that is not ready by then will not be.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
-/// Limit of one status request: the view goes on without a router that does not answer.
-const STATUS_LIMIT: Duration = Duration::from_millis(400);
+/// Limit of one question: the view goes on without a router that does not answer. Longer than a router
+/// waits for its peers.
+const ASK_LIMIT: Duration = Duration::from_secs(2);
 
 /// Why the routers cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +37,7 @@ pub(super) enum FleetError {
 pub(super) struct Router {
     pub(super) name: String,
     pub(super) url: String,
-    admin: String,
+    pub(super) admin: String,
     log: PathBuf,
     child: Child,
 }
@@ -42,13 +45,8 @@ pub(super) struct Router {
 /// Routers that know each other.
 pub(super) struct Fleet {
     pub(super) routers: Vec<Router>,
-    status: Getter,
+    admin: AdminClient,
 }
-
-/// Reads the routers' status.
-struct Getter(Box<dyn Fn(String) -> StatusFuture + Send + Sync>);
-
-type StatusFuture = std::pin::Pin<Box<dyn Future<Output = Option<Status>> + Send>>;
 
 struct Ports {
     front: u16,
@@ -66,11 +64,17 @@ impl Fleet {
     ) -> Result<Self, FleetError> {
         let ports: Vec<Ports> = (0..count).map(|_| free_ports()).collect::<Result<_, _>>()?;
         let seeds: Vec<String> = ports.iter().map(|p| format!("127.0.0.1:{}", p.gossip)).collect();
+        let shared = [
+            ("GRAPEVINE_GOSSIP_SEEDS", seeds.join(",")),
+            ("GRAPEVINE_REPLICAS", replicas.join(",")),
+            ("GRAPEVINE_POLICY", policy.to_owned()),
+            ("GRAPEVINE_CLUSTER_SECRET", format!("{:032x}", rand::random::<u128>())),
+        ];
         let mut routers = Vec::new();
         for (i, ports) in ports.iter().enumerate() {
-            routers.push(start_router(&format!("{tag}{}", i + 1), ports, &seeds, policy, replicas)?);
+            routers.push(start_router(&format!("{tag}{}", i + 1), ports, &shared)?);
         }
-        let fleet = Self { routers, status: getter()? };
+        let fleet = Self { routers, admin: AdminClient::open(ASK_LIMIT)? };
         let deadline = Instant::now() + READY_LIMIT;
         for router in &fleet.routers {
             fleet.ready(router, deadline).await?;
@@ -79,7 +83,7 @@ impl Fleet {
     }
 
     async fn ready(&self, router: &Router, deadline: Instant) -> Result<(), FleetError> {
-        while (self.status.0)(router.admin.clone()).await.is_none() {
+        while !self.admin.is_ready(&router.admin).await {
             if Instant::now() > deadline {
                 let log = std::fs::read_to_string(&router.log).unwrap_or_default();
                 return Err(FleetError::NotReady { name: router.name.clone(), log });
@@ -89,10 +93,14 @@ impl Fleet {
         Ok(())
     }
 
-    /// What each router says of itself; `None` for one that does not answer.
-    pub(super) async fn status(&self) -> Vec<Option<Status>> {
-        let asks = self.routers.iter().map(|router| (self.status.0)(router.admin.clone()));
-        futures_util::future::join_all(asks).await
+    /// The fleet as the first router that answers sees it.
+    pub(super) async fn view(&self) -> Option<FleetView> {
+        for router in &self.routers {
+            if let Ok(fleet) = self.admin.get(&router.admin, "/api/v1/fleet").await {
+                return Some(fleet);
+            }
+        }
+        None
     }
 
     /// Ends the routers.
@@ -105,34 +113,14 @@ impl Fleet {
     }
 }
 
-fn getter() -> Result<Getter, FleetError> {
-    let client = http_client(1, STATUS_LIMIT)?;
-    Ok(Getter(Box::new(move |admin| {
-        let request = client.get(format!("{admin}/api/v1/status"));
-        Box::pin(async move {
-            let body = request.send().await.ok()?.bytes().await.ok()?;
-            serde_json::from_slice(&body).ok()
-        })
-    })))
-}
-
-fn start_router(
-    name: &str,
-    ports: &Ports,
-    seeds: &[String],
-    policy: &str,
-    replicas: &[String],
-) -> Result<Router, FleetError> {
+fn start_router(name: &str, ports: &Ports, shared: &[(&str, String)]) -> Result<Router, FleetError> {
     let log = std::env::temp_dir().join(format!("grapevine-up-{}-{name}.log", std::process::id()));
     let local = |port: u16| format!("127.0.0.1:{port}");
     let settings = [
         ("GRAPEVINE_LISTEN", local(ports.front)),
         ("GRAPEVINE_ADMIN_LISTEN", local(ports.admin)),
         ("GRAPEVINE_GOSSIP_LISTEN", local(ports.gossip)),
-        ("GRAPEVINE_GOSSIP_SEEDS", seeds.join(",")),
-        ("GRAPEVINE_REPLICAS", replicas.join(",")),
         ("GRAPEVINE_ROUTER_ID", name.to_owned()),
-        ("GRAPEVINE_POLICY", policy.to_owned()),
     ];
     let inherited = std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("GRAPEVINE_"));
     let child = Command::new(std::env::current_exe().map_err(FleetError::Start)?)
@@ -140,6 +128,7 @@ fn start_router(
         .env_clear()
         .envs(inherited)
         .envs(settings)
+        .envs(shared.iter().cloned())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(&log).map_err(FleetError::Start)?)

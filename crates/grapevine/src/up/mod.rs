@@ -90,6 +90,9 @@ async fn up(args: &UpArgs) -> Result<(), Box<dyn std::error::Error>> {
             () = &mut stop => return Ok(()),
         });
     }
+    for side in sides.iter().take(1) {
+        println!("its page, as long as it runs: {}", side.page());
+    }
     let mut view = if live { Live::terminal()? } else { Live::lines(LINE_EVERY) };
     for stage in stages(args, sides.len()) {
         for side in &sides[stage.sides.clone()] {
@@ -102,7 +105,7 @@ async fn up(args: &UpArgs) -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let last = Sample::of(&history);
-    view.close();
+    drop(view);
     for side in sides {
         side.stop().await;
     }

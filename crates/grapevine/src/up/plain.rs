@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::sample::{Sample, SideSample};
+use crate::figures::percent;
 
 /// One line.
 pub(super) fn line(sample: &Sample) -> String {
@@ -24,7 +25,7 @@ pub(super) fn summary(sample: &Sample) -> String {
         let _ = writeln!(out, "  {name:<34}{cells}");
     };
     row("", &|s| s.label.clone());
-    row("routers", &|s| s.routers.len().to_string());
+    row("routers", &|s| s.fleet.routers.len().to_string());
     row("requests", &|s| s.requests.to_string());
     row("failed requests", &|s| s.errors.to_string());
     row("token hit rate", &|s| percent(s.hit_total));
@@ -54,11 +55,6 @@ pub(super) fn summary(sample: &Sample) -> String {
     };
     let _ = writeln!(out, "\n  Hit rates are {source}.");
     out
-}
-
-/// As people read it.
-pub(super) fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
 }
 
 #[cfg(test)]

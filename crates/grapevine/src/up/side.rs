@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use grapevine_node::admin::fleet_view::Fleet as FleetView;
 use grapevine_testkit::engine::{DEFAULT_MODEL, Engine, EngineConfig, EngineHandle};
 use grapevine_testkit::load::{Load, LoadConfig, Outcome, Stop, http_client};
 use grapevine_testkit::workload::{Scenario, Workload, WorkloadConfig, mix};
 use tokio::time::Instant;
 
 use super::fleet::Fleet;
-use super::sample::{ReplicaRow, RouterRow, SideSample};
+use super::sample::SideSample;
 
 /// "Now" in the view: long enough to be calm, short enough to see a change.
 const NOW: Duration = Duration::from_secs(5);
@@ -48,6 +49,8 @@ pub(super) struct Side {
     began: Mutex<Option<Instant>>,
     recent: VecDeque<(Instant, Counts)>,
     curve: Vec<f64>,
+    /// What a router last said of the fleet.
+    seen: FleetView,
     ended: Option<Duration>,
 }
 
@@ -99,6 +102,7 @@ impl Side {
             began: Mutex::default(),
             recent: VecDeque::new(),
             curve: Vec::new(),
+            seen: FleetView::default(),
             ended: None,
         })
     }
@@ -143,6 +147,11 @@ impl Side {
         }
     }
 
+    /// Where the page of this side's first router is.
+    pub(super) fn page(&self) -> String {
+        self.fleet.routers.first().map(|router| format!("{}/", router.admin)).unwrap_or_default()
+    }
+
     fn elapsed(&self) -> Duration {
         let began = *self.began.lock().unwrap_or_else(PoisonError::into_inner);
         self.ended.or(began.map(|at| at.elapsed())).unwrap_or_default()
@@ -159,14 +168,9 @@ impl Side {
         let before = self.recent.front().map(|(at, counts)| (now - *at, *counts)).unwrap_or_default();
         let lately = counts.since(before.1);
         self.curve.push(lately.hit_rate());
-        let statuses = self.fleet.status().await;
-        let routers: Vec<RouterRow> = self
-            .fleet
-            .routers
-            .iter()
-            .zip(&statuses)
-            .map(|(router, status)| RouterRow::of(&router.name, status.as_ref()))
-            .collect();
+        if let Some(fleet) = self.fleet.view().await {
+            self.seen = fleet;
+        }
         SideSample {
             label: self.plan.label.clone(),
             elapsed: self.elapsed(),
@@ -179,8 +183,8 @@ impl Side {
             first_error: self.tally.first_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             by_engines: !self.engines.is_empty(),
             curve: self.curve.clone(),
-            replicas: self.replicas(&statuses),
-            routers,
+            fleet: self.seen.clone(),
+            page: self.page(),
         }
     }
 
@@ -195,17 +199,6 @@ impl Side {
         let stats = self.engines.iter().map(EngineHandle::stats);
         let blocks = stats.fold((0, 0), |sum, s| (sum.0 + s.blocks_queried, sum.1 + s.blocks_hit));
         Counts { asked: blocks.0, hit: blocks.1, requests, latency_us }
-    }
-
-    fn replicas(&self, statuses: &[Option<grapevine_node::admin::status::Status>]) -> Vec<ReplicaRow> {
-        let mut rows: Vec<ReplicaRow> = ReplicaRow::merge(statuses.iter().flatten());
-        for engine in &self.engines {
-            let url = engine.url();
-            if let Some(row) = rows.iter_mut().find(|row| row.url == url) {
-                row.hit_rate = Some(engine.stats().hit_rate());
-            }
-        }
-        rows
     }
 }
 

@@ -1,0 +1,182 @@
+// The page in states that are hard to bring about: empty, degraded, down, large, lost, signed out.
+//   node states.mjs CHROMIUM [FOLDER FOR PICTURES]
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { fits, hasNoBarriers, isLive, launch, main, open, texts, until } from "./browser.mjs";
+import { serve } from "./serve.mjs";
+
+const [executable, pictures] = process.argv.slice(2);
+const browser = await launch(executable);
+
+/** Opens a scene, checks it with `look`, and closes it. */
+async function scene(name, options, look) {
+  const router = await serve(0, name, options);
+  const { page, problems } = await open(browser, router.url, options);
+  try {
+    await look(page, router);
+    assert.deepEqual(problems, [], `${name}: problems`);
+  } finally {
+    await page.close();
+    router.close();
+  }
+}
+
+const picture = (page, name) => pictures && page.screenshot({ path: join(pictures, `${name}.png`) });
+
+async function allWell(page, what) {
+  await isLive(page);
+  await hasNoBarriers(page, what);
+  await fits(page, what);
+}
+
+/** What a name stands for in each theme. */
+const inBothThemes = (name, height) => async () => {
+  for (const theme of ["light", "dark"]) {
+    await scene(name, { theme, height }, async (page) => {
+      await allWell(page, `${name}, ${theme}`);
+      await picture(page, `page-${name}-${theme}`);
+    });
+  }
+};
+
+await main({
+  full: inBothThemes("full", 1000),
+  empty: inBothThemes("empty", 900),
+  degraded: inBothThemes("degraded", 1080),
+  down: inBothThemes("down", 900),
+
+  async aFewHundredReplicasCostAsMuchAsAFew() {
+    await scene("large", { height: 1200 }, async (page) => {
+      await allWell(page, "large");
+      const rows = (await page.locator("#replicas tbody tr:not(.spacer)").count()) + (await page.locator("#routers tbody tr:not(.spacer)").count());
+      assert.ok(rows < 60, `${rows} rows are drawn of 232`);
+      assert.equal(await page.locator("#graph circle.disc").count(), 32);
+      await page.locator("#replicas .grid-scroll").evaluate((scroll) => scroll.scrollTo(0, 1e6));
+      await until(page, () => document.querySelector("#replicas tbody").textContent.includes("10.0.5.110:8000"));
+      await page.locator("#replicas-find input").fill("10.0.4.50");
+      await until(page, () => document.querySelectorAll("#replicas tbody tr:not(.spacer)").length === 1);
+      await picture(page, "page-large-light");
+    });
+  },
+
+  async narrowWindows() {
+    for (const width of [400, 760, 1100]) await scene("degraded", { width }, (page) => allWell(page, `${width} px`));
+  },
+
+  async decisionsOpenToTheirVotesAndStayPut() {
+    await scene("full", {}, async (page) => {
+      await isLive(page);
+      const shown = () => page.locator(".decision").evaluateAll((rows) => rows.map((row) => row.getAttribute("aria-label")));
+      await page.locator(".decision button").nth(2).click();
+      await page.locator(".votes").waitFor();
+      assert.equal(await page.locator(".votes tbody tr").count(), 6);
+      assert.equal(await page.locator(".votes tr.won").count(), 1);
+      const before = await shown();
+      await until(page, () => !document.querySelector(".fresh").hidden);
+      assert.deepEqual(await shown(), before, "the list must not move while it is read");
+      await hasNoBarriers(page, "an open decision");
+      await page.locator(".fresh").click();
+      await until(page, (old) => document.querySelector(".decision").getAttribute("aria-label") !== old, before[0]);
+      await page.locator("#decisions-reason").selectOption("spill");
+      const reasons = new Set(await texts(page, ".decision .reason"));
+      assert.deepEqual([...reasons], ["spill"]);
+    });
+  },
+
+  async theKeyboardReachesAllOfIt() {
+    await scene("full", {}, async (page) => {
+      await isLive(page);
+      await page.locator("#prefixes g").first().waitFor();
+      await page.keyboard.press("Tab");
+      assert.equal(await page.evaluate(() => document.activeElement.className), "skip");
+      await page.locator("#rates").focus();
+      await page.keyboard.press("ArrowLeft");
+      assert.match(await page.locator("#rates .unseen").textContent(), /reported \d/);
+      await page.keyboard.press("Escape");
+      await page.locator('#prefixes g[tabindex="0"]').focus();
+      await page.keyboard.press("ArrowDown");
+      await page.keyboard.press("Enter");
+      await until(page, () => !document.getElementById("prefixes-out").hidden);
+      await page.keyboard.press("Escape");
+      await until(page, () => document.getElementById("prefixes-out").hidden);
+      for (const id of ["rates-table", "prefixes-table"]) {
+        await page.locator(`#${id}-toggle`).focus();
+        await page.keyboard.press("Enter");
+        assert.ok((await page.locator(`#${id} tbody tr`).count()) > 10, `${id} says the same as the drawing`);
+      }
+      await hasNoBarriers(page, "tables open");
+      await page.locator("#replicas th button", { hasText: "In flight" }).press("Enter");
+      const sorted = (await texts(page, "#replicas tbody tr:not(.spacer) td:nth-child(3)")).map(Number);
+      assert.deepEqual(sorted, [...sorted].sort((a, b) => b - a));
+    });
+  },
+
+  async aLostStreamIsSaidAndComesBack() {
+    const router = await serve(0, "full");
+    const { page } = await open(browser, router.url);
+    await isLive(page);
+    router.cut();
+    await until(page, () => document.body.dataset.live === "lost");
+    assert.match(await page.locator("#warnings").textContent(), /No news: .*; what is shown is from \d\d:\d\d:\d\d/);
+    assert.equal(await page.locator("#replicas tbody tr:not(.spacer)").count(), 6, "what was known stays");
+    await picture(page, "page-lost-light");
+    router.mend();
+    await isLive(page);
+    await until(page, () => document.getElementById("warnings").textContent === "");
+    await page.close();
+    router.close();
+  },
+
+  async pausedItStandsStill() {
+    await scene("full", {}, async (page) => {
+      await isLive(page);
+      await page.locator("#pause").click();
+      await until(page, () => document.body.dataset.live === "paused");
+      const shown = () => page.evaluate(() => document.querySelector("main").textContent);
+      const before = await shown();
+      // Two more events of the scene, which sends one a second.
+      await page.waitForTimeout(2200);
+      assert.equal(await shown(), before);
+      await page.locator("#pause").click();
+      await until(page, (old) => document.querySelector("main").textContent !== old, before);
+    });
+  },
+
+  async signingIn() {
+    const router = await serve(0, "full", { token: "a token, long enough" });
+    const { page } = await open(browser, router.url, { theme: "dark" });
+    await page.locator("#sign-in[open]").waitFor();
+    await hasNoBarriers(page, "signing in");
+    await picture(page, "page-sign-in-dark");
+    await page.locator("#sign-in-token").fill("a wrong one");
+    await page.keyboard.press("Enter");
+    await until(page, () => document.getElementById("sign-in-why").textContent === "That token was not accepted.");
+    await page.locator("#sign-in-token").fill("a token, long enough");
+    await page.keyboard.press("Enter");
+    await isLive(page);
+    assert.equal(await page.evaluate(() => localStorage.length), 0, "the token must not outlive the tab");
+    await page.reload();
+    await isLive(page);
+    await page.locator("#sign-out").click();
+    await page.locator("#sign-in[open]").waitFor();
+    await page.close();
+    router.close();
+  },
+
+  async theThemeCanBeChosen() {
+    await scene("full", { theme: "light" }, async (page) => {
+      const back = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+      const light = await back();
+      await page.locator("#theme").click();
+      assert.equal(await back(), light, "light, by choice");
+      await page.locator("#theme").click();
+      const dark = await back();
+      assert.notEqual(dark, light);
+      await page.reload();
+      assert.equal(await back(), dark, "kept");
+    });
+  },
+});
+
+await browser.close();
+process.exit(0);
