@@ -234,7 +234,7 @@ fn seeds(fleet: &[Arc<Observatory>]) -> Vec<String> {
 }
 
 async fn start(name: &str, seeds: &[String]) -> Arc<Observatory> {
-    let spec = |at| ReplicaSpec { name: format!("r{at}"), url: format!("http://127.0.0.1:{}", 20 + at) };
+    let spec = |at| ReplicaSpec::new(format!("r{at}"), format!("http://127.0.0.1:{}", 20 + at));
     let mut config = Config::local(name, (0..REPLICAS).map(spec).collect());
     config.gossip_seeds = seeds.to_vec();
     config.cluster_secret = Some(Secret::new("a secret for measurements only".to_owned()));

@@ -32,7 +32,6 @@ pub enum Kind {
 
 /// A kind's row.
 struct Profile {
-    kind: Kind,
     /// In settings, status and metrics.
     name: &'static str,
     /// Where it says whether it is ready. A path that it does not know is answered with 404, which is a
@@ -75,7 +74,6 @@ const SECOND: Duration = Duration::from_secs(1);
 const KEEP_ALIVE: Option<Duration> = Some(Duration::from_secs(5));
 
 static VLLM: Profile = Profile {
-    kind: Kind::Vllm,
     name: "vllm",
     health: "/health",
     health_takes: SECOND,
@@ -103,7 +101,6 @@ static VLLM: Profile = Profile {
 };
 
 static SGLANG: Profile = Profile {
-    kind: Kind::Sglang,
     name: "sglang",
     health: "/health",
     // It generates a token, behind whatever prefill runs.
@@ -139,7 +136,6 @@ static SGLANG: Profile = Profile {
 };
 
 static LLAMA_CPP: Profile = Profile {
-    kind: Kind::LlamaCpp,
     name: "llama.cpp",
     health: "/health",
     health_takes: SECOND,
@@ -158,7 +154,6 @@ static LLAMA_CPP: Profile = Profile {
 };
 
 static TGI: Profile = Profile {
-    kind: Kind::Tgi,
     name: "tgi",
     health: "/health",
     // It may run a generation too.
@@ -169,7 +164,6 @@ static TGI: Profile = Profile {
 };
 
 static TENSOR_RT: Profile = Profile {
-    kind: Kind::TensorRt,
     name: "tensorrt-llm",
     health: "/health",
     health_takes: SECOND,
@@ -179,7 +173,6 @@ static TENSOR_RT: Profile = Profile {
 };
 
 static TRITON: Profile = Profile {
-    kind: Kind::Triton,
     name: "triton",
     health: "/v2/health/ready",
     health_takes: SECOND,
@@ -189,7 +182,6 @@ static TRITON: Profile = Profile {
 };
 
 static PLAIN: Profile = Profile {
-    kind: Kind::Plain,
     name: "plain",
     health: "/health",
     health_takes: SECOND,
@@ -269,7 +261,6 @@ mod tests {
     #[test]
     fn every_kind_has_its_row_and_a_name_of_its_own() {
         for kind in Kind::ALL {
-            assert_eq!(kind.profile().kind, kind);
             assert_eq!(Kind::named(kind.name()), Some(kind));
             assert!(kind.health_path().starts_with('/'));
         }

@@ -325,7 +325,7 @@ mod tests {
 
     fn says(picker: &Picker, position: usize, kv_use: f64) {
         let reading = Reading { kv_use: Some(kv_use), ..Reading::default() };
-        let vitals = Vitals { reading, at: 0 };
+        let vitals = Vitals { reading, at: 0, moved_at: 0 };
         picker.replicas.load().replicas[position].engine.store(Some(Arc::new(vitals)));
     }
 
@@ -339,7 +339,7 @@ mod tests {
         let asked = |turn| Question { key: Some(&key), matches: Some(&none), ..question(turn) };
         let share = |now| {
             let held: Vec<_> = (0..40).map(|turn| picker.pick(&asked(turn), now).unwrap()).collect();
-            held.iter().filter(|pick| pick.replica.name == "r1").count()
+            held.iter().filter(|pick| pick.0.replica.name == "r1").count()
         };
         let (fresh, old) = (share(0), share(60_000));
         assert!((1..20).contains(&fresh), "{fresh} of 40: it counts, and what is in flight outvotes it");

@@ -296,11 +296,6 @@ impl Conn {
         self.stream.write_all(bytes).await.is_ok()
     }
 
-    /// Writes; false when the other side is gone.
-    pub(crate) async fn write_all(&mut self, bytes: &[u8]) -> bool {
-        self.stream.write_all(bytes).await.is_ok()
-    }
-
     /// Writes one chunk of a chunked body.
     pub(crate) async fn chunk(&mut self, bytes: &[u8]) -> bool {
         let mut framed = format!("{:x}\r\n", bytes.len()).into_bytes();

@@ -127,7 +127,10 @@ impl Replica {
                 tracing::info!(replica = self.name, models = models.len(), example, "models known");
             }
             _ => {
-                tracing::info!(replica = self.name, "it does not list its models: every request may go there")
+                tracing::info!(
+                    replica = self.name,
+                    "it does not list its models: every request may go there"
+                );
             }
         }
         self.served.store(Arc::new(served));
