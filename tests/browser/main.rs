@@ -23,7 +23,7 @@ fn root() -> PathBuf {
 
 fn chromium() -> Option<String> {
     let named = std::env::var("CHROMIUM").ok();
-    let found = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
+    let found = |name: &&&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
     named.or_else(|| BROWSERS.iter().find(found).map(|name| which(name)))
 }
 

@@ -200,7 +200,7 @@ mod tests {
             tree.observe(&key(tag, 0, 2), if tag == 77 { B } else { A }, 1, 1_000);
         }
         assert!(tree.weigh(0, 1_000, &mut Heaviest::new(1)).is_some());
-        tree.forget(A);
+        tree.forget(A, 1);
         let found = heaviest(&tree, 10);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].holders.as_slice(), [(B, 1.0)]);
