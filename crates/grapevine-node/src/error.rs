@@ -255,6 +255,16 @@ mod tests {
     }
 
     #[test]
+    fn operators_find_every_code_in_their_table() {
+        let table = include_str!("../../../docs/operations.md");
+        for error in RouterError::ALL {
+            let facts = error.facts();
+            let row = format!("| {} | `{}` |", facts.status.as_u16(), facts.code);
+            assert!(table.contains(&row), "no row {row}");
+        }
+    }
+
+    #[test]
     fn bodies_have_the_shape_of_their_api() {
         let openai: serde_json::Value =
             serde_json::from_str(&RouterError::NoReplica.body(Api::Chat)).unwrap();
