@@ -284,7 +284,7 @@ mod tests {
         for (text, problem) in [
             ("engines:8000", "has no scheme"),
             ("http://10.0.0.1:8000", "is an address, not a name"),
-            ("srv+http://_http._tcp.x:80", "has a port"),
+            ("srv+http://_http._tcp.x:8080", "has a port"),
             ("http://a,", "is empty"),
         ] {
             let error = DnsNames.parse(text).unwrap_err();

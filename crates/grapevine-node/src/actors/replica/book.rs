@@ -282,6 +282,7 @@ mod tests {
         let shared = Arc::new(ArcSwap::from_pointee(set));
         let intervals =
             Intervals { probe: Duration::from_secs(5), metrics: Duration::ZERO, models: Duration::ZERO };
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let config = ProbeConfig {
             intervals,
             timeout: Duration::from_secs(5),
