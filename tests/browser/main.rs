@@ -21,16 +21,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn chromium() -> Option<String> {
-    let named = std::env::var("CHROMIUM").ok();
-    let found = |name: &&&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
-    named.or_else(|| BROWSERS.iter().find(found).map(|name| which(name)))
-}
-
-fn which(name: &str) -> String {
+fn chromium() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("CHROMIUM") {
+        return Some(named.into());
+    }
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&paths).map(|dir| dir.join(name)).find(|path| path.exists());
-    found.unwrap().to_string_lossy().into_owned()
+    let here = |name| std::env::split_paths(&paths).map(move |dir| dir.join(name)).find(|path| path.exists());
+    BROWSERS.into_iter().find_map(here)
 }
 
 /// A script of this folder, with its packages beside it and the browser as its first argument.
