@@ -51,6 +51,8 @@ fn scaled(value: f64, units: [&str; 5]) -> String {
         rest /= 1_000.0;
     }
     let digits = usize::from(unit != units[0] && rest.abs() < 99.95);
+    // What rounds to zero has no sign.
+    let rest = if rest.abs() < 0.5 && digits == 0 { 0.0 } else { rest };
     format!("{rest:.digits$}{unit}")
 }
 
@@ -76,6 +78,7 @@ mod tests {
         assert_eq!([bytes(0.0), bytes(1_500.0), bytes(150_000.0)], ["0 B", "1.5 kB", "150 kB"]);
         assert_eq!([duration(12), duration(3_400), duration(59_000)], ["12 ms", "3.4 s", "59 s"]);
         assert_eq!([duration(60_000), duration(7_260_000)], ["1 min", "2 h 1 min"]);
+        assert_eq!([short(-0.3), short(-1_500.0)], ["0", "-1.5k"]);
         assert_eq!(or_unknown(share(1, 0), percent), "-");
     }
 

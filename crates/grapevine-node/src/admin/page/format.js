@@ -12,7 +12,9 @@ const scaled = (value, units, step) => {
     at += 1;
   }
   const digits = at === 0 || rest >= 99.95 ? 0 : 1;
-  return `${value < 0 ? "−" : ""}${rest.toFixed(digits)}${units[at]}`;
+  const number = rest.toFixed(digits);
+  // What rounds to zero has no sign.
+  return `${value < 0 && number !== "0" ? "−" : ""}${number}${units[at]}`;
 };
 
 /** 1234567 -> "1.2M". */
@@ -22,7 +24,7 @@ export const short = (value) => (known(value) ? scaled(value, ["", "k", "M", "G"
 export const whole = (value) => (known(value) ? Math.round(value).toLocaleString("en-US") : DASH);
 
 /** With a sign, for errors and votes. */
-export const signed = (value) => (known(value) ? `${value > 0 ? "+" : ""}${short(value)}` : DASH);
+export const signed = (value) => (known(value) ? `${value >= 0.5 ? "+" : ""}${short(value)}` : DASH);
 
 /** 0.901 -> "90.1 %". */
 export const percent = (share) => (known(share) ? `${(share * 100).toFixed(1)} %` : DASH);
