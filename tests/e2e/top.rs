@@ -61,7 +61,7 @@ fn explain_prints_the_votes_and_sends_nothing() {
     let engine = Engine::start(&["--base-ms", "0"]);
     let router = super::process::Router::start(std::slice::from_ref(&engine.url), &[]);
     let file = std::env::temp_dir().join(format!("grapevine-explain-{}.json", std::process::id()));
-    let body = serde_json::json!({"model": "m", "messages": [{"role": "user", "content": "hello"}]});
+    let body = serde_json::json!({"model": "mock-model", "messages": [{"role": "user", "content": "hello"}]});
     std::fs::write(&file, body.to_string()).unwrap();
     let asked = ["explain", "--admin", &router.admin, file.to_str().unwrap()];
     let (code, text, said) = grapevine(&asked, None);
