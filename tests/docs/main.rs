@@ -21,8 +21,13 @@ use markdown::{Page, words_like};
 use process::{Engine, Router, get};
 
 /// Variables that are no settings of a router: of tests, of scripts, of compose.yaml.
-const NO_SETTINGS: &[&str] =
-    &["GRAPEVINE_BIN", "GRAPEVINE_IMAGE", "GRAPEVINE_TEST_PREVIOUS", "GRAPEVINE_TEST_VLLM"];
+const NO_SETTINGS: &[&str] = &[
+    "GRAPEVINE_BIN",
+    "GRAPEVINE_IMAGE",
+    "GRAPEVINE_TEST_BINARY",
+    "GRAPEVINE_TEST_PREVIOUS",
+    "GRAPEVINE_TEST_VLLM",
+];
 
 /// What follows the name in labels of keys (docs/protocol.md): no subcommands.
 const NO_COMMANDS: &[&str] = &["exchange", "gossip"];

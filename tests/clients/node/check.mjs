@@ -29,7 +29,7 @@ const checks = {
   },
   async cancelled() {
     const abort = new AbortController();
-    const ask = { model: "endless", messages, stream: true };
+    const ask = { model: "tiny", user: "endless", messages, stream: true };
     const stream = await client.chat.completions.create(ask, { signal: abort.signal });
     let seen = 0;
     for await (const _ of stream) if (++seen === 3) abort.abort();

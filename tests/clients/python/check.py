@@ -51,13 +51,14 @@ def completions_models_and_responses():
 
 
 def errors_keep_their_class():
-    for model, kind, status in [("too-long", openai.BadRequestError, 400), ("nope", openai.NotFoundError, 404)]:
+    asked = [({"user": "too-long"}, openai.BadRequestError, 400), ({"model": "nope"}, openai.NotFoundError, 404)]
+    for ask, kind, status in asked:
         try:
-            chat(model=model)
+            chat(**ask)
         except kind as error:
             assert error.status_code == status and error.body["message"], error
         else:
-            raise AssertionError(f"{model} should fail")
+            raise AssertionError(f"{ask} should fail")
     try:
         oai.post(f"{BASE}/flush_cache", cast_to=object)
     except openai.PermissionDeniedError as error:
@@ -73,7 +74,7 @@ def messages():
         assert "".join(stream.text_stream) == "put >= user >>>"
     assert claude.messages.count_tokens(model="tiny", messages=ASK).input_tokens == 17
     try:
-        claude.messages.create(model="gone", max_tokens=4, messages=ASK)
+        claude.messages.create(model="tiny", max_tokens=4, messages=ASK, metadata={"user_id": "gone"})
     except anthropic.APIStatusError as error:
         assert error.status_code == 502 and error.body["type"] == "error", error.body
     else:
@@ -81,7 +82,7 @@ def messages():
 
 
 def a_stream_that_is_left():
-    stream = chat(model="endless", stream=True)
+    stream = chat(user="endless", stream=True)
     for _ in range(3):
         next(stream)
     stream.close()
