@@ -5,6 +5,8 @@ LIST = {"list": ["http://10.0.0.1:8000", "gpu-2=http://10.0.0.2:8000"]}
 CASES = {
     "defaults": {"engines": LIST},
     "deployment": {"engines": LIST, "kind": "Deployment", "replicaCount": 1},
+    "dns": {"engines": {"dns": ["http://vllm.inference:8000", "srv+http://_http._tcp.vllm.inference"]}},
+    "kubernetes": {"engines": {"kubernetes": ["vllm", "inference/vllm:8000", "other/{app.kubernetes.io/name=x}:8000"]}},
     "existing secret": {
         "engines": LIST,
         "secrets": {"existingSecret": "mine", "keys": {"previous": "old", "engineKey": "engine"}},

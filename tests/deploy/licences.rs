@@ -60,7 +60,7 @@ fn one(words: &mut Words<'_>, allowed: &BTreeSet<String>) -> bool {
 #[test]
 fn every_dependency_has_a_licence_that_is_allowed() {
     let metadata = Command::new(env!("CARGO"))
-        .args(["metadata", "--locked", "--format-version", "1", "--filter-platform"])
+        .args(["metadata", "--locked", "--all-features", "--format-version", "1", "--filter-platform"])
         .arg(format!("{}-unknown-linux-gnu", std::env::consts::ARCH))
         .current_dir(root())
         .output()

@@ -14,8 +14,12 @@
   value: "{{ .Values.bindAddress }}:{{ .Values.ports.gossip }}"
 - name: GRAPEVINE_GOSSIP_SEEDS
   value: "{{ include "grapevine.peers" . }}.{{ .Release.Namespace }}:{{ .Values.ports.gossip }}"
-- name: GRAPEVINE_REPLICAS
-  value: {{ join "," .Values.engines.list | quote }}
+{{- range $name, $engines := dict "GRAPEVINE_REPLICAS" .Values.engines.list "GRAPEVINE_REPLICAS_DNS" .Values.engines.dns "GRAPEVINE_REPLICAS_KUBERNETES" .Values.engines.kubernetes }}
+{{- with $engines }}
+- name: {{ $name }}
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- end }}
 - name: GRAPEVINE_CLUSTER_SECRET_FILE
   value: {{ $secrets }}/{{ $keys.clusterSecret }}
 - name: GRAPEVINE_ADMIN_TOKEN_FILE

@@ -17,7 +17,7 @@ metadata:
   {{- end }}
 spec:
   serviceAccountName: {{ include "grapevine.serviceAccount" . }}
-  automountServiceAccountToken: false
+  automountServiceAccountToken: {{ not (empty .Values.engines.kubernetes) }}
   # A Service that is called grapevine would set GRAPEVINE_* variables.
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ include "grapevine.graceSeconds" . }}
