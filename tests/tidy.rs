@@ -27,7 +27,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("reqwest", &["grapevine-node", "grapevine-testkit"]),
     ("opentelemetry", &["grapevine-node"]),
     ("opentelemetry_sdk", &["grapevine-node"]),
-    ("opentelemetry-otlp", &["grapevine-node"]),
+    ("opentelemetry-proto", &["grapevine-node", "grapevine-testkit"]),
 ];
 
 /// What the two pure crates may use: no runtime, no network, no clock.

@@ -39,14 +39,15 @@ use crate::config::Config;
 use crate::discovery::{self, DiscoveryError};
 use crate::mesh::{Fetcher, NodeHost, mesh_config};
 use crate::metrics::scrape::Scrape;
-use crate::metrics::{Metrics, PREFIX};
+use crate::metrics::{self, Metrics, PREFIX};
 use crate::observe::history::History;
+use crate::observe::log::{DecisionLog, Room};
 use crate::proxy::admission::Admission;
 use crate::proxy::stop::Stop;
 use crate::proxy::{self, Proxy, Wiring};
 use crate::replica::{ReplicaError, ReplicaSet, bearer};
 use crate::server::Server;
-use crate::telemetry::Tracer;
+use crate::telemetry::{Exports, Exposition, Tracer};
 use crate::tls::{Certificate, TlsError};
 
 /// After the drain's end: time for the last error events to reach their clients.
@@ -70,11 +71,18 @@ pub struct Deps {
     pub seed: u64,
     /// Makes spans.
     pub tracer: Tracer,
+    /// What becomes of exported telemetry.
+    pub exports: Exports,
 }
 
 impl Default for Deps {
     fn default() -> Self {
-        Self { clock: Clock::start(), seed: rand::random(), tracer: Tracer::off() }
+        Self {
+            clock: Clock::start(),
+            seed: rand::random(),
+            tracer: Tracer::off(),
+            exports: Exports::default(),
+        }
     }
 }
 
@@ -114,6 +122,14 @@ pub enum BuildError {
         /// Why.
         source: std::io::Error,
     },
+    /// The decision log cannot be written.
+    #[error("cannot open GRAPEVINE_DECISION_LOG {path}")]
+    DecisionLog {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// A key that cannot be sent.
     #[error("GRAPEVINE_ENGINE_KEY holds characters that no header field may hold")]
     EngineKey,
@@ -144,7 +160,7 @@ pub struct App {
     config: Config,
     front: Server,
     admin: Server,
-    registry: Registry,
+    registry: Arc<Registry>,
     observatory: Arc<Observatory>,
     host: Arc<NodeHost>,
     mesh: MeshHandle,
@@ -158,7 +174,7 @@ pub struct App {
 impl App {
     /// Binds, wires and starts everything but the accepting of requests.
     pub async fn build(config: Config, deps: Deps) -> Result<Self, BuildError> {
-        let Deps { clock, seed, tracer } = deps;
+        let Deps { clock, seed, tracer, exports } = deps;
         let mut watchers = JoinSet::new();
         let gate = config.client_keys.as_deref().map(Gate::open).transpose()?;
         if let Some(gate) = gate.clone() {
@@ -175,7 +191,7 @@ impl App {
         let replicas = Arc::new(ArcSwap::from_pointee(ReplicaSet::from_specs(&config.replicas)?));
         let client = engine_client(&config)?;
         let mut registry = Registry::with_prefix(PREFIX);
-        let metrics = Arc::new(Metrics::new(&mut registry));
+        let counts = Arc::new(Metrics::new(&mut registry));
         let (stop, draining) = (Stop::default(), Arc::<AtomicBool>::default());
 
         let (tree, tree_task) = tree::spawn(config.tree.clone(), clock);
@@ -187,13 +203,14 @@ impl App {
             replicas: replica_handle.clone(),
             tree: tree.clone(),
             client,
-            metrics,
+            metrics: counts,
             clock,
             informed: Arc::clone(&informed),
             gate,
             stop: stop.clone(),
             draining: Arc::clone(&draining),
             tracer,
+            log: decision_log(&config)?,
             seed,
         };
         let proxy = Arc::new(Proxy::new(&config, wiring));
@@ -208,6 +225,7 @@ impl App {
             policy: config.policy,
             mode: config.mode,
             has_seeds: !config.gossip_seeds.is_empty(),
+            exports,
             history: History::default(),
             watchman: Watchman::default(),
             asker: Asker::new(config.admin_token.as_ref())?,
@@ -230,7 +248,7 @@ impl App {
             config,
             front,
             admin,
-            registry,
+            registry: Arc::new(registry),
             observatory,
             host,
             mesh,
@@ -249,6 +267,12 @@ impl App {
     /// What can be looked at, also while it runs.
     pub fn observatory(&self) -> Arc<Observatory> {
         Arc::clone(&self.observatory)
+    }
+
+    /// Gives the text of `/metrics`.
+    pub fn exposition(&self) -> Exposition {
+        let registry = Arc::clone(&self.registry);
+        Arc::new(move || metrics::text(&registry))
     }
 
     /// Serves until `shutdown` completes, then drains. Fails when a part of the router ended by
@@ -372,6 +396,13 @@ fn client_connections() -> usize {
 async fn bind(addr: SocketAddr, patience: Duration) -> Result<Server, BuildError> {
     let bound = Server::bind(addr).await.map(|server| server.with_patience(patience));
     bound.map_err(|source| BuildError::Bind { addr, source })
+}
+
+fn decision_log(config: &Config) -> Result<Option<DecisionLog>, BuildError> {
+    let Some(path) = config.decision_log.clone() else { return Ok(None) };
+    let room = Room { path, max_bytes: config.decision_log_bytes as u64, files: config.decision_log_files };
+    let opened = DecisionLog::open(&room, &config.router_id);
+    opened.map(Some).map_err(|source| BuildError::DecisionLog { path: room.path, source })
 }
 
 fn probe_config(config: &Config, client: &reqwest::Client) -> ProbeConfig {

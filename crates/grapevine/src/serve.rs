@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use grapevine_node::config::{Config, ProcessEnv};
-use grapevine_node::telemetry::{self, Tracer};
+use grapevine_node::telemetry::{self, Telemetry};
 use grapevine_node::{App, Deps};
 
 use crate::Failure;
@@ -20,19 +20,21 @@ const TRACES_LIMIT: Duration = Duration::from_secs(3);
 /// Runs a router until a signal ends it.
 pub(crate) fn run() -> Result<(), Failure> {
     let config = Config::from_env(&ProcessEnv)?;
-    let telemetry = telemetry::init(&config).map_err(Box::new)?;
+    let mut telemetry = telemetry::init(&config).map_err(Box::new)?;
     descriptors::raise(config.max_inflight);
     let runtime = runtime::build(config.workers).map_err(Box::new)?;
-    let served = runtime.block_on(serve(config, telemetry.tracer()));
+    let served = runtime.block_on(serve(config, &mut telemetry));
     // Spans end with the bodies that hold them, so the runtime goes first.
     runtime.shutdown_timeout(RUNTIME_LIMIT);
     telemetry.shutdown(TRACES_LIMIT);
     served.map_err(Failure::Run)
 }
 
-async fn serve(config: Config, tracer: Tracer) -> Result<(), Box<dyn Error>> {
+async fn serve(config: Config, telemetry: &mut Telemetry) -> Result<(), Box<dyn Error>> {
     let signals = Signals::catch()?;
-    let app = App::build(config, Deps { tracer, ..Deps::default() }).await?;
+    let (tracer, exports) = (telemetry.tracer(), telemetry.exports());
+    let app = App::build(config, Deps { tracer, exports, ..Deps::default() }).await?;
+    telemetry.push_metrics(app.exposition())?;
     Box::pin(app.run(signals.first())).await?;
     Ok(())
 }

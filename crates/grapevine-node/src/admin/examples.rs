@@ -31,6 +31,7 @@ pub(super) fn status(id: &str) -> Status {
         gossip: GossipStatus { running: true, sealed: true, live_peers: 1, ..GossipStatus::default() },
         discovery: Vec::new(),
         mailboxes: BTreeMap::new(),
+        telemetry: BTreeMap::new(),
         shadow: None,
         warnings: Vec::new(),
         step_ms: 2_000,

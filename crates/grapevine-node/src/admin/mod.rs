@@ -26,7 +26,6 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing::get};
-use prometheus_client::encoding::prometheus_text;
 use prometheus_client::registry::Registry;
 
 use tokio::sync::Semaphore;
@@ -35,12 +34,14 @@ use access::Access;
 use events::Subscribers;
 use survey::Observatory;
 
+use crate::metrics::text;
+
 /// What the admin listener shows.
 pub struct Admin {
     /// Everything that can be looked at.
     pub observatory: Arc<Observatory>,
     /// Every metric.
-    pub registry: Registry,
+    pub registry: Arc<Registry>,
     /// Who may see them.
     pub access: Access,
     /// Largest body that is explained, bytes.
@@ -51,7 +52,12 @@ pub struct Admin {
 
 impl Admin {
     /// Shows `observatory` and `registry` to those who may.
-    pub fn new(observatory: Arc<Observatory>, registry: Registry, access: Access, body_limit: usize) -> Self {
+    pub fn new(
+        observatory: Arc<Observatory>,
+        registry: Arc<Registry>,
+        access: Access,
+        body_limit: usize,
+    ) -> Self {
         let (explain_places, subscribers) = (views::explain_places(), Subscribers::default());
         Self { observatory, registry, access, body_limit, explain_places, subscribers }
     }
@@ -92,11 +98,6 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
 }
 
 async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
-    let mut text = String::new();
-    match prometheus_text::encode(&mut text, &admin.registry) {
-        Ok(()) => {
-            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
-        }
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+    const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, KIND)], text(&admin.registry)).into_response()
 }

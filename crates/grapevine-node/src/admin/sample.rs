@@ -41,8 +41,8 @@ impl Observatory {
             lookups: metrics.lookups.get(),
             late: metrics.lookups_missed.get(),
             mailbox_drops: self.tree.mailbox().dropped + self.replicas.mailbox().dropped,
-            telemetry_drops: 0,
-            log_drops: 0,
+            telemetry_drops: self.exports.read().map(|(_, counts)| counts.dropped + counts.failed).sum(),
+            log_drops: self.proxy.log.as_ref().map_or(0, |log| log.counts().dropped()),
             evicted: self.tree.stats().evicted,
         }
     }

@@ -38,6 +38,9 @@ pub struct Status {
     pub discovery: Vec<SourceStatus>,
     /// The actors' mailboxes.
     pub mailboxes: BTreeMap<String, MailboxStatus>,
+    /// What became of spans, logs and the decision log, of those that are on.
+    #[serde(default)]
+    pub telemetry: BTreeMap<String, ExportStatus>,
     /// What affinity would have done; absent unless the router runs in shadow mode.
     pub shadow: Option<ShadowStatus>,
     /// What somebody should know.
@@ -292,6 +295,19 @@ pub struct MailboxStatus {
     pub busy_seconds: f64,
     /// Since the actor last came round, ms.
     pub idle_ms: u64,
+}
+
+/// What became of one kind of telemetry, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportStatus {
+    /// Made.
+    pub made: u64,
+    /// Taken by the collector, or written.
+    pub delivered: u64,
+    /// Given up because the collector did not take it.
+    pub failed: u64,
+    /// Dropped because too much waited, or the disk was full.
+    pub dropped: u64,
 }
 
 /// Tokens that were and would have been found cached, since the start.

@@ -13,8 +13,8 @@ use super::ask::Asker;
 use super::fleet::{gossip, peers};
 use super::heaviest::Weighed;
 use super::status::{
-    EngineStatus, MailboxStatus, ReplicaStatus, RouterStatus, ShadowStatus, SourceStatus, Status,
-    TokenStatus, TreeStatus,
+    EngineStatus, ExportStatus, MailboxStatus, ReplicaStatus, RouterStatus, ShadowStatus, SourceStatus,
+    Status, TokenStatus, TreeStatus,
 };
 use super::warnings::{Facts, Watchman};
 use crate::actors::mailbox::MailboxView;
@@ -27,6 +27,7 @@ use crate::observe::history::{History, STEP_MS};
 use crate::proxy::Proxy;
 use crate::replica::Replica;
 use crate::replica::health::Standing;
+use crate::telemetry::{ExportCounts, Exports};
 
 /// What warnings look back at, ms.
 const MINUTE_MS: u64 = 60_000;
@@ -63,6 +64,8 @@ pub struct Observatory {
     pub mode: Mode,
     /// Peers are configured.
     pub has_seeds: bool,
+    /// What becomes of exported telemetry.
+    pub exports: Exports,
     /// The last minutes.
     pub history: History,
     /// Since when warnings hold.
@@ -135,11 +138,25 @@ impl Observatory {
             gossip: gossip(&mesh),
             discovery: self.replicas.replicas().load().sources.iter().map(source).collect(),
             mailboxes: self.mailboxes(),
+            telemetry: self.telemetry(),
             shadow: (self.mode == Mode::Shadow).then(|| self.shadow()),
             warnings: Vec::new(),
             step_ms: STEP_MS,
             points: Vec::new(),
         }
+    }
+
+    fn telemetry(&self) -> BTreeMap<String, ExportStatus> {
+        let exports = self.exports.read().map(|(what, counts)| {
+            let ExportCounts { ended, exported, failed, dropped } = counts;
+            (what.to_owned(), ExportStatus { made: ended, delivered: exported, failed, dropped })
+        });
+        let log = self.proxy.log.as_ref().map(|log| {
+            let (delivered, dropped) = (log.counts().written(), log.counts().dropped());
+            let made = delivered + dropped;
+            ("decisions".to_owned(), ExportStatus { made, delivered, failed: 0, dropped })
+        });
+        exports.chain(log).collect()
     }
 
     fn shadow(&self) -> ShadowStatus {

@@ -18,7 +18,7 @@ impl Config {
             read(setting, env, &mut config, &mut mistakes);
         }
         refuse_unknown(env, &mut mistakes);
-        config.traces = otel::read(env, &mut mistakes);
+        config.otel = otel::read(env, &mut mistakes);
         // A setting that could not be read would make its neighbours look wrong.
         let misread: Vec<String> = mistakes.iter().map(|m| m.setting.clone()).collect();
         let mut between = Vec::new();

@@ -32,7 +32,7 @@ use http::HeaderName;
 use crate::engine::{Kind, Names};
 
 pub use mistake::{Mistake, Mistakes};
-pub use otel::TracesConfig;
+pub use otel::{Batching, Export, OtelConfig, Protocol};
 pub use render::{Effective, Source, effective, help, markdown};
 pub(crate) use replicas::{MAX_REPLICAS, spec};
 pub use setting::{Section, Setting};
@@ -149,14 +149,20 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// Matched tokens and reason in response headers.
     pub debug_headers: bool,
+    /// File of the decision log; `None`: decisions are not logged.
+    pub decision_log: Option<PathBuf>,
+    /// Size of its files, bytes.
+    pub decision_log_bytes: usize,
+    /// Files of it that are kept.
+    pub decision_log_files: usize,
     /// `text` or `json`.
     pub log_format: LogFormat,
     /// tracing's filter directives.
     pub log_filter: String,
     /// Worker threads; 0 = one per core.
     pub workers: usize,
-    /// Export of traces; `None` = off.
-    pub traces: Option<TracesConfig>,
+    /// Export of traces, metrics and logs.
+    pub otel: OtelConfig,
 }
 
 /// The defaults of all settings. Without replicas and a router id, which have none.
@@ -216,10 +222,13 @@ impl Default for Config {
             drain_delay: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(120),
             debug_headers: false,
+            decision_log: None,
+            decision_log_bytes: 64 << 20,
+            decision_log_files: 5,
             log_format: LogFormat::Text,
             log_filter: "info".to_owned(),
             workers: 0,
-            traces: None,
+            otel: OtelConfig::default(),
         }
     }
 }

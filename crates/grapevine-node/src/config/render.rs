@@ -1,7 +1,7 @@
 //! The table of settings for people: help, effective values, documentation.
 
 use super::Config;
-use super::otel;
+use super::otel::{self, Export};
 use super::setting::Setting;
 use super::strings::Strings;
 use super::table::{sections, settings};
@@ -39,7 +39,7 @@ pub struct Effective {
     pub source: Source,
 }
 
-/// Every setting of `config`, which was read from `env`, and where traces go.
+/// Every setting of `config`, which was read from `env`, and where telemetry goes.
 pub fn effective(config: &Config, env: &dyn Strings) -> Vec<Effective> {
     let is_set = |name: &str| !matches!(env.get(name), Ok(None));
     let source = |setting: &Setting| match setting.file_name() {
@@ -49,16 +49,16 @@ pub fn effective(config: &Config, env: &dyn Strings) -> Vec<Effective> {
     };
     let row = |s: &'static Setting| Effective { name: s.name, value: s.show(config), source: source(s) };
     let mut rows: Vec<Effective> = settings().map(row).collect();
-    rows.push(traces(config));
+    rows.extend(config.otel.exports().into_iter().map(exported));
     rows
 }
 
-fn traces(config: &Config) -> Effective {
-    let (value, source) = match &config.traces {
-        Some(traces) => (traces.endpoint.clone(), Source::Env),
+fn exported((name, export): (&'static str, Option<&Export>)) -> Effective {
+    let (value, source) = match export {
+        Some(export) => (export.endpoint.clone(), Source::Env),
         None => ("none".to_owned(), Source::Default),
     };
-    Effective { name: otel::ENDPOINT, value, source }
+    Effective { name, value, source }
 }
 
 /// Width of help text, columns.
@@ -78,8 +78,8 @@ pub fn help() -> String {
             }
         }
     }
-    out += "\nTraces are exported when OTEL_EXPORTER_OTLP_ENDPOINT is set; docs/configuration.md lists the\n\
-            OTEL_* variables that are supported.\n";
+    out += "\nTraces, metrics and logs are exported when OTEL_EXPORTER_OTLP_ENDPOINT is set; docs/configuration.md\n\
+            lists the OTEL_* variables that are supported.\n";
     out
 }
 
@@ -152,12 +152,12 @@ they come from, `grapevine config --check` only checks them. Mistakes are all re
 ";
 
 const OTEL: &str = "
-## Traces
+## Telemetry
 
-Spans are exported over OTLP when an endpoint is set. Without one, or when export is off, the client's `traceparent`,
-`tracestate` and `baggage` pass to the engine untouched. These variables have the meaning that OpenTelemetry gives them;
-others that would change what is exported (such as `grpc`, other propagators or certificates) are refused at start.
-Metrics are scraped from `/metrics`, logs go to stderr: neither is pushed.
+Traces, metrics and logs are exported over OTLP, by HTTP or gRPC, when an endpoint is set. Without one, the client's
+`traceparent`, `tracestate` and `baggage` pass to the engine untouched. These variables have the meaning that
+OpenTelemetry gives them; others that would change what is exported are refused at start. `/metrics` and the log lines on
+stderr are there in any case.
 
 | variable | meaning |
 |---|---|

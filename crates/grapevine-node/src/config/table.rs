@@ -1,24 +1,21 @@
 //! The one table of settings. A row gives a setting's name, type with limits, field and meaning; its
 //! default is what [`super::Config::default`] holds. A new setting is a field there and a row here.
 
+mod log;
+mod process;
 mod replicas;
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use super::LogFormat;
 use super::address::{Address, OptionalAddress, Seeds};
-use super::scalar::{
-    Choice, Filter, InMillis, Name, Number, OptionalField, OptionalPath, SWITCH, size, time,
-};
+use super::scalar::{InMillis, Name, Number, OptionalField, OptionalPath, SWITCH, size, time};
 use super::setting::{Section, Setting, row, secret, token};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
-
-const LOG_FORMATS: Choice<LogFormat> = Choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]);
 
 /// All settings, in the order in which they are documented.
 pub fn sections() -> &'static [Section] {
@@ -33,7 +30,8 @@ pub fn sections() -> &'static [Section] {
             Section { title: "Health", settings: health() },
             Section { title: "Votes and guard", settings: votes() },
             Section { title: "Prefix tree", settings: tree() },
-            Section { title: "Process", settings: process() },
+            Section { title: "Decision log", settings: log::rows() },
+            Section { title: "Process", settings: process::rows() },
         ]
     });
     &TABLE
@@ -419,39 +417,6 @@ fn tree() -> Vec<Setting> {
             time(Duration::from_micros(100), SECOND),
             |c| &mut c.lookup_timeout,
             "How long a request waits for the prefix tree before it is routed by load alone.",
-        ),
-    ]
-}
-
-fn process() -> Vec<Setting> {
-    vec![
-        row(
-            "GRAPEVINE_DRAIN_DELAY",
-            time(Duration::ZERO, 10 * MINUTE),
-            |c| &mut c.drain_delay,
-            "After SIGTERM the router is not ready, but serves new requests for this long: load balancers \
-             need seconds to notice.",
-        ),
-        row(
-            "GRAPEVINE_DRAIN_TIMEOUT",
-            time(Duration::ZERO, 24 * HOUR),
-            |c| &mut c.drain_timeout,
-            "After the delay, requests in flight may take this long to end. The supervisor's grace period \
-             must be longer than both together.",
-        ),
-        row(
-            "GRAPEVINE_WORKERS",
-            Number { min: 0, max: 1_024, of: "threads" },
-            |c| &mut c.workers,
-            "Threads that serve requests; 0 = one per core.",
-        ),
-        row("GRAPEVINE_LOG_FORMAT", LOG_FORMATS, |c| &mut c.log_format, "Shape of log lines on stderr."),
-        row(
-            "GRAPEVINE_LOG",
-            Filter,
-            |c| &mut c.log_filter,
-            "What is logged, in the directives of tracing's filter: `info`, `warn,grapevine_node=debug`. \
-             Prompts and secrets are logged at no level.",
         ),
     ]
 }

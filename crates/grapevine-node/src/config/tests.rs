@@ -112,6 +112,9 @@ fn every_setting_sets_one_field_of_its_own() {
         ("GRAPEVINE_GRACE", "1ms"),
         ("GRAPEVINE_BYTES_PER_TOKEN", "3.5"),
         ("GRAPEVINE_LOOKUP_TIMEOUT", "100us"),
+        ("GRAPEVINE_DECISION_LOG", "/tmp/decisions.jsonl"),
+        ("GRAPEVINE_DECISION_LOG_SIZE", "1MiB"),
+        ("GRAPEVINE_DECISION_LOG_FILES", "3"),
         ("GRAPEVINE_DRAIN_DELAY", "0s"),
         ("GRAPEVINE_DRAIN_TIMEOUT", "1s"),
         ("GRAPEVINE_WORKERS", "3"),
@@ -154,14 +157,13 @@ fn all_mistakes_come_at_once() {
         ("GRAPEVINE_HEALTH_INTERVALL", "1s"),
         ("GRAPEVINE_LISTEN", "127.0.0.1:9090"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317"),
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
     ]);
     let expected = [
         "GRAPEVINE_REPLICAS: `a:8000` has no scheme: write `http://host:port` or `https://host:port`",
         "GRAPEVINE_BODY_LIMIT: `64` has no unit: write it with one of B, KiB, MiB, GiB",
         "GRAPEVINE_HEALTH_INTERVALL: is not a setting: did you mean GRAPEVINE_HEALTH_INTERVAL?",
-        "OTEL_EXPORTER_OTLP_PROTOCOL: `grpc` is not supported: only `http/protobuf` is spoken: set it so, and \
-         the endpoint to the collector's HTTP port (4318)",
+        "OTEL_EXPORTER_OTLP_PROTOCOL: `http/json` is not supported: use `http/protobuf` or `grpc`",
         "GRAPEVINE_ADMIN_LISTEN: 127.0.0.1:9090 is GRAPEVINE_LISTEN's address too: give it a port of its own",
     ];
     assert_eq!(found, expected);
@@ -349,88 +351,6 @@ fn the_two_listeners_may_not_meet() {
 fn port_0_gives_a_router_id_of_its_own() {
     let config = parse(&[("GRAPEVINE_LISTEN", "127.0.0.1:0")]).expect("good");
     assert!(config.router_id.ends_with(&format!("-{}", std::process::id())), "{}", config.router_id);
-}
-
-#[test]
-fn traces_are_on_with_an_endpoint() {
-    let endpoint = |pairs: &[(&str, &str)]| parse(pairs).expect("good").traces.map(|traces| traces.endpoint);
-    const BASE: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318/");
-    const TRACES: (&str, &str) = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://t:4318/in");
-    assert_eq!(endpoint(&[]), None);
-    assert_eq!(endpoint(&[BASE]).as_deref(), Some("http://c:4318/v1/traces"));
-    assert_eq!(endpoint(&[BASE, TRACES]).as_deref(), Some("http://t:4318/in"));
-    let last = effective(&parse(&[BASE]).expect("good"), &env(&[BASE])).pop().expect("rows");
-    assert_eq!((last.name, last.value.as_str()), (TRACES.0, "http://c:4318/v1/traces"));
-    assert_eq!(endpoint(&[BASE, ("OTEL_SDK_DISABLED", "TRUE")]), None);
-    assert_eq!(endpoint(&[BASE, ("OTEL_TRACES_EXPORTER", "none"), ("OTEL_PROPAGATORS", "b3")]), None);
-    let same = [BASE, ("OTEL_PROPAGATORS", "baggage, tracecontext"), ("OTEL_TRACES_EXPORTER", "otlp")];
-    assert!(endpoint(&same).is_some());
-    assert_eq!(
-        endpoint(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]),
-        None,
-        "empty is unset, by OpenTelemetry's rules"
-    );
-}
-
-#[test]
-fn unsupported_otel_variables_are_refused_by_name() {
-    for (name, value, problem) in [
-        ("OTEL_PROPAGATORS", "b3", "`b3` is not supported: only `tracecontext,baggage` is spoken"),
-        ("OTEL_TRACES_EXPORTER", "zipkin", "`zipkin` is not supported: use `otlp` or `none`"),
-        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json", "`http/json` is not supported: only"),
-        ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip", "`gzip` is not supported: bodies are sent as they are"),
-        (
-            "OTEL_EXPORTER_OTLP_CERTIFICATE",
-            "/ca.pem",
-            "is not supported: the system's certificates are trusted",
-        ),
-        ("OTEL_TRACES_SAMPLER", "xray", "`xray` is not supported: use always_on"),
-        ("OTEL_BSP_EXPORT_TIMEOUT", "1", "is not supported: set OTEL_EXPORTER_OTLP_TIMEOUT"),
-        ("OTEL_METRICS_EXPORTER", "otlp", "`otlp` is not supported: metrics are scraped"),
-        ("OTEL_LOGS_EXPORTER", "otlp", "`otlp` is not supported: logs go to stderr"),
-    ] {
-        let found = mistakes(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318"), (name, value)]);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with(&format!("{name}: {problem}")), "{found:?}");
-    }
-    for (url, problem) in [
-        ("c:4318", "has the scheme `c`: write for example `http://127.0.0.1:4318`"),
-        ("http://u:p@c:4318", "has credentials in it: put them into OTEL_EXPORTER_OTLP_HEADERS"),
-        ("//c", "is not a URL (relative URL without a base): write for example `http://127.0.0.1:4318`"),
-    ] {
-        let found = mistakes(&[("OTEL_EXPORTER_OTLP_ENDPOINT", url)]);
-        assert_eq!(found, [format!("OTEL_EXPORTER_OTLP_ENDPOINT: {problem}")]);
-    }
-}
-
-#[test]
-fn a_ratio_sampler_needs_its_ratio() {
-    let with = |arg: &str| {
-        parse(&[
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318"),
-            ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
-            ("OTEL_TRACES_SAMPLER_ARG", arg),
-        ])
-    };
-    for (arg, good) in [("0", true), ("0.25", true), ("1", true), ("1.1", false), ("x", false), ("", false)] {
-        assert_eq!(with(arg).is_ok(), good, "{arg}");
-    }
-}
-
-#[test]
-fn the_exporters_timeout_is_in_milliseconds() {
-    let with = |pairs: &[(&str, &str)]| {
-        let on = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318")];
-        parse(&[&on, pairs].concat()).map(|config| config.traces.map(|traces| traces.timeout.as_millis()))
-    };
-    const ALL: &str = "OTEL_EXPORTER_OTLP_TIMEOUT";
-    assert_eq!(with(&[]), Ok(Some(10_000)));
-    assert_eq!(with(&[(ALL, "1")]), Ok(Some(1)));
-    assert_eq!(with(&[(ALL, "1"), ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "600000")]), Ok(Some(600_000)));
-    for text in ["0", "600001", "10s"] {
-        let problem = format!("{ALL}: `{text}` is not a number of milliseconds from 1 to 600000");
-        assert_eq!(with(&[(ALL, text)]), Err(vec![problem]));
-    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub mod outcome;
 pub mod scrape;
 
 use grapevine_route::{Reason, Shadowed};
+use prometheus_client::encoding::prometheus_text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -15,6 +16,14 @@ use outcome::Outcome;
 
 /// Prefix of every metric.
 pub const PREFIX: &str = "grapevine";
+
+/// Everything in `registry`, as Prometheus reads it.
+pub fn text(registry: &Registry) -> String {
+    let mut text = String::new();
+    // Writing to a string fails only when a metric says so, and none of ours does.
+    let _ = prometheus_text::encode(&mut text, registry);
+    text
+}
 
 type Label = [(&'static str, &'static str); 1];
 
@@ -207,8 +216,7 @@ mod tests {
         let mut registry = Registry::with_prefix(PREFIX);
         let metrics = Metrics::new(&mut registry);
         metrics.ended(Outcome::Ok);
-        let mut text = String::new();
-        prometheus_client::encoding::prometheus_text::encode(&mut text, &registry).unwrap();
+        let text = text(&registry);
         for line in [
             "grapevine_requests_total{outcome=\"ok\"} 1",
             "grapevine_requests_total{outcome=\"engine_cut\"} 0",

@@ -13,7 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::admin::status::{EngineStatus, GossipStatus, PeerStatus, ReplicaStatus, Status};
+use crate::admin::status::{EngineStatus, ExportStatus, GossipStatus, PeerStatus, ReplicaStatus, Status};
 use crate::admin::survey::Observatory;
 
 /// Reads an [`Observatory`].
@@ -34,12 +34,14 @@ impl Collector for Scrape {
         lessons(&status.replicas, &mut out)?;
         engines(&status.replicas, &mut out)?;
         tree(&status, &mut out)?;
+        telemetry(&status, &mut out)?;
         gossip(&status, &mut out)
     }
 }
 
 fn router(status: &Status, out: &mut Out<'_>) -> fmt::Result {
     out.gauge("inflight_requests", "Requests in this router", status.inflight as i64)?;
+    out.gauge("waiting_requests", "Requests that wait for a place", status.waiting as i64)?;
     out.gauge("draining", "1 while this router drains", i64::from(status.router.phase == "draining"))?;
     let mailboxes = &status.mailboxes;
     let each = || mailboxes.iter().map(|(name, mailbox)| (name.as_str(), mailbox));
@@ -67,6 +69,8 @@ fn replicas(replicas: &[ReplicaStatus], out: &mut Out<'_>) -> fmt::Result {
     let gauge = |value: fn(&ReplicaStatus) -> i64| each(replicas, value);
     let total = |value: fn(&ReplicaStatus) -> u64| each(replicas, value);
     out.gauges("replica_up", "1 when it is well", by, gauge(|r| i64::from(r.health == "up")))?;
+    let ejected = gauge(|r| i64::from(r.health == "suspect"));
+    out.gauges("replica_ejected", "1 while it is left out for what requests met there", by, ejected)?;
     out.gauges("replica_epoch", "Its cache generation", by, gauge(|r| i64::from(r.epoch)))?;
     out.gauges("replica_inflight_requests", "Own requests there", by, gauge(|r| i64::from(r.inflight)))?;
     out.gauges("replica_queued_tokens", "Own prefill tokens there", by, gauge(|r| r.queued_tokens as i64))?;
@@ -122,6 +126,18 @@ fn tree(status: &Status, out: &mut Out<'_>) -> fmt::Result {
     out.gauge("tree_dirty", "Changes waiting to be gossiped", tree.dirty as i64)?;
     out.counter("tree_evicted", "Boundaries dropped because of the limit", tree.evicted)?;
     out.counter("tree_expired", "Boundaries that nobody holds any more", tree.expired)
+}
+
+/// What became of spans, logs and the decision log; nothing of what is off.
+fn telemetry(status: &Status, out: &mut Out<'_>) -> fmt::Result {
+    let each = |value: fn(&ExportStatus) -> u64| {
+        status.telemetry.iter().map(move |(signal, export)| (signal.as_str(), value(export)))
+    };
+    let by = "signal";
+    out.counters("telemetry_made", "Spans, log records, decisions to be logged", by, each(|e| e.made))?;
+    out.counters("telemetry_delivered", "Taken by the collector, or written", by, each(|e| e.delivered))?;
+    out.counters("telemetry_failed", "Not taken by the collector", by, each(|e| e.failed))?;
+    out.counters("telemetry_dropped", "Too much waited, or the disk was full", by, each(|e| e.dropped))
 }
 
 fn gossip(status: &Status, out: &mut Out<'_>) -> fmt::Result {

@@ -3,4 +3,5 @@
 
 pub mod decisions;
 pub mod history;
+pub mod log;
 pub mod taught;

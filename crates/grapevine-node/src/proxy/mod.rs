@@ -57,6 +57,7 @@ use crate::error::{Refused, RouterError};
 use crate::metrics::Metrics;
 use crate::metrics::outcome::Outcome;
 use crate::observe::decisions::Decisions;
+use crate::observe::log::DecisionLog;
 use crate::observe::taught::Taught;
 use crate::telemetry::{ServerRequest, Tracer};
 use admission::{Admission, AdmissionLimits};
@@ -88,6 +89,8 @@ pub struct Proxy {
     pub decisions: Decisions,
     /// Whose word predictions rest on.
     pub taught: Taught,
+    /// Where decisions are written, if anywhere.
+    pub log: Option<DecisionLog>,
     /// How many requests are here.
     pub admission: Admission,
     gate: Option<Gate>,
@@ -122,6 +125,8 @@ pub struct Wiring {
     pub draining: Arc<AtomicBool>,
     /// Makes spans.
     pub tracer: Tracer,
+    /// Where decisions are written, if anywhere.
+    pub log: Option<DecisionLog>,
     /// Of every random choice.
     pub seed: u64,
 }
@@ -189,6 +194,7 @@ impl Proxy {
             metrics: wiring.metrics,
             decisions: Decisions::default(),
             taught: Taught::default(),
+            log: wiring.log,
             admission,
             gate: wiring.gate,
             models: ModelList::default(),

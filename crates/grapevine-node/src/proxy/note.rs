@@ -1,6 +1,6 @@
 //! What is kept of a decision once it is made: counts, and now and then all of it.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use grapevine_tree::Teacher;
@@ -10,6 +10,7 @@ use super::pick::Choice;
 use super::place::Job;
 use crate::clock::unix_ms;
 use crate::observe::decisions::{CANDIDATES, Lookup, Recorded, short};
+use crate::observe::log::Logged;
 
 impl Proxy {
     /// Candidates to be shown of the next decision; 0: it is not recorded.
@@ -22,6 +23,9 @@ impl Proxy {
         self.count(&choice);
         if attempt == 1 {
             self.metrics.decision_seconds.observe(took.as_secs_f64());
+        }
+        if let Some(log) = &self.log {
+            log.write(logged(job, &choice, attempt));
         }
         if choice.considered.is_empty() {
             job.exchange.follow(None);
@@ -46,6 +50,18 @@ impl Proxy {
         if let Some(shadowed) = &choice.shadowed {
             self.metrics.shadow.count(shadowed);
         }
+    }
+}
+
+fn logged(job: &Job<'_>, choice: &Choice, attempt: u32) -> Logged {
+    Logged {
+        at_ms: unix_ms(),
+        path: job.exchange.route,
+        key: job.keyed().cloned(),
+        attempt,
+        decision: choice.decision.clone(),
+        replica: Arc::clone(&choice.replica),
+        candidates: choice.candidates_total,
     }
 }
 

@@ -72,7 +72,7 @@ impl Proxy {
     /// Picks a replica and tells the tree at once: the next request with this prefix must see it,
     /// long before the engine has answered.
     pub(super) fn place(&self, job: &mut Job<'_>, except: &[ReplicaId]) -> Result<Pick, RouterError> {
-        let route = job.route.take().unwrap_or_else(|| job.exchange.span.route());
+        let mut route = job.route.take().unwrap_or_else(|| job.exchange.span.route());
         if let (Some(key), Some(matches)) = (&job.key, &mut job.matches) {
             self.recent.complete(job.asked_at, key, matches);
         }
@@ -103,6 +103,7 @@ impl Proxy {
             let expected = Expectation { epoch, textual: job.textual, last_use };
             pick.expectation = job.matches.is_some().then_some(expected);
         }
+        route.considered(job.lookup().name(), choice.candidates_total, &choice.considered);
         self.note(job, choice, 1 + except.len() as u32, job.began.elapsed());
         route.decided(&pick.decision, &pick.replica.name);
         Ok(pick)

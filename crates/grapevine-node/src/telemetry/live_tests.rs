@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::Telemetry;
-use crate::config::{Config, ReplicaSpec, TracesConfig};
+use crate::config::{Config, Export, ReplicaSpec};
 use crate::{App, Deps};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ impl Fleet {
         let replica = ReplicaSpec::new("gpu-0", engine.url());
         let mut config = Config::local("router-1", vec![replica]);
         let endpoint = format!("{}/v1/traces", collector.endpoint());
-        config.traces = Some(TracesConfig { endpoint, timeout: LONG });
+        config.otel.traces = Some(Export::http(endpoint, LONG));
         let _ = rustls::crypto::ring::default_provider().install_default();
         let telemetry = Telemetry::traces(&config).expect("an exporter");
         let deps = Deps { tracer: telemetry.tracer(), ..Deps::default() };

@@ -2,15 +2,17 @@
 
 use std::io::{IsTerminal, stderr};
 
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+use tracing_subscriber::{EnvFilter, Layer, fmt};
 
+use super::records::Records;
 use crate::config::{Config, LogFormat};
 
-/// The exporter's failures are logged once by [`super::export`], not with every batch by the SDK.
+/// The exporter's failures are logged once by [`super::batch`], not by the SDK.
 /// Whoever names these targets in the filter hears them.
-const QUIET: &str = "opentelemetry=off,opentelemetry_sdk=off,opentelemetry-otlp=off,opentelemetry-http=off";
+const QUIET: &str = "opentelemetry=off,opentelemetry_sdk=off";
 
 /// Logging cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -23,13 +25,14 @@ pub enum LogsError {
     Twice(#[from] TryInitError),
 }
 
-/// Makes the process's log lines.
-pub(super) fn init(config: &Config) -> Result<(), LogsError> {
-    let lines = tracing_subscriber::fmt().with_writer(stderr).with_env_filter(filter(&config.log_filter)?);
-    match config.log_format {
-        LogFormat::Text => lines.with_ansi(stderr().is_terminal()).finish().try_init()?,
-        LogFormat::Json => lines.json().flatten_event(true).finish().try_init()?,
-    }
+/// Makes the process's log lines, and `records` of them.
+pub(super) fn init(config: &Config, records: Option<Records>) -> Result<(), LogsError> {
+    let lines = fmt::layer().with_writer(stderr);
+    let lines = match config.log_format {
+        LogFormat::Text => lines.with_ansi(stderr().is_terminal()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry().with(lines).with(records).with(filter(&config.log_filter)?).try_init()?;
     Ok(())
 }
 

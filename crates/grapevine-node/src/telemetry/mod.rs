@@ -1,7 +1,10 @@
 //! Logs and traces. The only place that knows opentelemetry.
 //!
-//! Logs go to stderr through tracing. Spans go to an OTLP collector through the OpenTelemetry SDK,
-//! when the environment names one ([`crate::config::TracesConfig`]):
+//! Logs go to stderr through tracing. Spans, log records and metrics go to OTLP collectors when the environment
+//! names some ([`crate::config::OtelConfig`]): [`batch`] has the queues and threads, [`courier`] speaks HTTP and
+//! gRPC. Metrics are those of `/metrics` ([`figures`]): there is one registry.
+//!
+//! Of each request there are three spans:
 //!
 //! ```text
 //! SERVER  POST /v1/chat/completions      ends when the client has the last byte
@@ -15,20 +18,28 @@
 //! through, no entering and leaving around each poll, no string-keyed fields declared in advance. With
 //! export off a span is a null pointer, and the client's trace headers pass to the engine untouched.
 //!
-//! **Invariants.** The exporter has a thread of its own and a bounded queue: a dead collector costs
-//! spans, never a request ([`SpanCounts`] says how many). Shutdown ends within its limit. Prompts are
+//! **Invariants.** Each exporter has a thread of its own and a bounded queue: a dead collector costs
+//! spans, never a request ([`ExportCounts`] says how many). Shutdown ends within its limit. Prompts are
 //! never recorded.
 
+mod batch;
+mod courier;
 mod export;
+mod figures;
 mod logs;
+mod records;
 mod spans;
 mod w3c;
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::config::Config;
+use batch::{Counts, Worker};
 
-pub use export::{ExportError, SpanCounts};
+pub use batch::ExportCounts;
+pub use export::ExportError;
+pub use figures::Exposition;
 pub use logs::LogsError;
 pub use spans::{EngineCall, EngineSpan, RouteSpan, ServerRequest, ServerSpan, Tracer};
 
@@ -38,46 +49,92 @@ pub enum TelemetryError {
     /// Logs cannot.
     #[error("cannot start logging")]
     Logs(#[from] LogsError),
-    /// Export of spans cannot.
-    #[error("cannot start the export of traces")]
+    /// Export cannot.
+    #[error("cannot start the export of telemetry")]
     Export(#[from] ExportError),
 }
 
-/// Keeps export running. End it with [`Telemetry::shutdown`], or the last spans are lost.
+/// Keeps export running. End it with [`Telemetry::shutdown`], or what waits is lost.
 pub struct Telemetry {
-    exporter: Option<export::Exporter>,
+    config: Config,
+    spans: Option<export::Spans>,
+    /// Those of log records and metrics.
+    workers: Vec<Worker>,
+    exports: Exports,
 }
 
-/// Sets up logs for the process and, if configured, export of traces. Once per process.
+/// What became of telemetry, by its kind.
+#[derive(Clone, Default)]
+pub struct Exports(Vec<(&'static str, Arc<Counts>)>);
+
+impl Exports {
+    /// One reading of all that are on.
+    pub fn read(&self) -> impl Iterator<Item = (&'static str, ExportCounts)> + '_ {
+        self.0.iter().map(|(what, counts)| (*what, counts.read()))
+    }
+}
+
+/// Sets up logs for the process and, if configured, export of spans and logs. Once per process.
 pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
-    logs::init(config)?;
-    Ok(Telemetry::traces(config)?)
+    let mut telemetry = Telemetry::traces(config)?;
+    let records = match &config.otel.logs {
+        Some(export) => {
+            let resource = export::resource(&config.router_id);
+            let (records, worker) = records::start(export, config.otel.logs_batch, &resource)?;
+            telemetry.exports.0.push(("logs", records.0.counts()));
+            telemetry.workers.push(worker);
+            Some(records)
+        }
+        None => None,
+    };
+    logs::init(config, records)?;
+    Ok(telemetry)
 }
 
 impl Telemetry {
-    /// Export of traces alone, if configured: for several routers in one process.
+    /// Export of spans alone, if configured: for several routers in one process.
     pub fn traces(config: &Config) -> Result<Self, ExportError> {
-        let exporter = match &config.traces {
-            Some(traces) => Some(export::Exporter::start(traces, &config.router_id)?),
-            None => None,
-        };
-        Ok(Self { exporter })
+        let resource = export::resource(&config.router_id);
+        let start = |traces| export::Spans::start(traces, config.otel.spans_batch, &resource);
+        let spans = config.otel.traces.as_ref().map(start).transpose()?;
+        let exports = Exports(spans.iter().map(|spans| ("spans", spans.counts())).collect());
+        Ok(Self { config: config.clone(), spans, workers: Vec::new(), exports })
     }
 
     /// What makes spans. Cheap to clone; it makes nothing when export is off.
     pub fn tracer(&self) -> Tracer {
-        self.exporter.as_ref().map_or_else(Tracer::off, export::Exporter::tracer)
+        self.spans.as_ref().map_or_else(Tracer::off, export::Spans::tracer)
     }
 
-    /// Exports what is queued, for at most `limit`. Blocks: call it outside the runtime.
+    /// What becomes of spans and logs.
+    pub fn exports(&self) -> Exports {
+        self.exports.clone()
+    }
+
+    /// From now on what `exposition` gives is pushed, if configured.
+    pub fn push_metrics(&mut self, exposition: Exposition) -> Result<(), ExportError> {
+        let Some(export) = &self.config.otel.metrics else { return Ok(()) };
+        let resource = export::resource(&self.config.router_id);
+        let worker = figures::start(export, self.config.otel.metrics_interval, &resource, exposition)?;
+        self.workers.push(worker);
+        Ok(())
+    }
+
+    /// Exports what waits, for at most `limit`. Blocks: call it outside the runtime.
     pub fn shutdown(self, limit: Duration) {
-        if let Some(exporter) = self.exporter {
-            exporter.shutdown(limit);
+        let deadline = Instant::now() + limit;
+        if let Some(spans) = self.spans {
+            spans.shutdown(deadline);
+        }
+        for worker in &self.workers {
+            worker.shutdown(deadline);
         }
     }
 }
 
 #[cfg(test)]
 mod live_tests;
+#[cfg(test)]
+mod signal_tests;
 #[cfg(test)]
 mod tests;

@@ -6,15 +6,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use grapevine_route::Decision;
+use grapevine_route::{Decision, Votes};
 use grapevine_tree::{Api, Teacher};
 use http::{HeaderMap, Method, StatusCode, Uri, Version};
 use opentelemetry::trace::{Span as _, SpanBuilder, SpanKind, Status, TraceContextExt, Tracer as _};
-use opentelemetry::{Context, KeyValue, Value};
+use opentelemetry::{Array, Context, KeyValue, Value};
 use opentelemetry_sdk::trace::{SdkTracer, Span};
 
-use super::export::{Counts, SpanCounts};
+use super::batch::{Counts, ExportCounts};
 use super::w3c;
+use crate::observe::decisions::Considered;
 
 /// Longest path that is recorded, bytes.
 const MAX_PATH: usize = 256;
@@ -77,7 +78,7 @@ impl Tracer {
     }
 
     /// What became of the spans; `None` when export is off.
-    pub fn counts(&self) -> Option<SpanCounts> {
+    pub fn counts(&self) -> Option<ExportCounts> {
         self.0.as_ref().map(|on| on.counts.read())
     }
 
@@ -152,6 +153,20 @@ impl ServerSpan {
 pub struct RouteSpan(Option<Box<Live>>);
 
 impl RouteSpan {
+    /// Records what the tree said, how many candidates there were, and the votes of the best of them, where
+    /// they are known.
+    pub fn considered(&mut self, lookup: &'static str, total: usize, candidates: &[Considered]) {
+        let Some(span) = &mut self.0 else { return };
+        span.record(|span| {
+            span.set_attribute(KeyValue::new("grapevine.lookup", lookup));
+            span.set_attribute(KeyValue::new("grapevine.candidates", total as i64));
+            if !candidates.is_empty() {
+                let votes = candidates.iter().map(|candidate| votes(candidate).into()).collect();
+                span.set_attribute(KeyValue::new("grapevine.votes", Value::Array(Array::String(votes))));
+            }
+        });
+    }
+
     /// Records what was decided, for the replica called `replica`, and ends the span.
     pub fn decided(mut self, decision: &Decision, replica: &str) {
         let Some(span) = &mut self.0 else { return };
@@ -301,6 +316,16 @@ impl Drop for Live {
             }
         }
     }
+}
+
+/// A candidate in one line: name, what it holds, its votes and their sum, in tokens.
+fn votes(candidate: &Considered) -> String {
+    let Votes { prefix, queue, inflight, kv, home, spread } = candidate.votes;
+    let (name, matched, total) = (&candidate.replica.name, candidate.matched_tokens, candidate.votes.total());
+    format!(
+        "{name} matched={matched} prefix={prefix:.0} queue={queue:.0} inflight={inflight:.0} kv={kv:.0} \
+         home={home:.0} spread={spread:.0} total={total:.0}"
+    )
 }
 
 fn describe(span: &mut Span, call: &EngineCall<'_>, operation: Option<&'static str>, method: &'static str) {

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | block ids (`blocks`) | each id a fixed pseudo-random text | the ids | start times and closed-loop gates |
 //! | agents' calls (`agents`) | full text | 16 tokens of text | time stamps |
+//! | decision log (`decisions`) | the hashes of its boundaries | 32 tokens, by hash | time stamps |
 //! | OpenAI request log (`openai`) | the body, through the real extractor | 16 tokens of the rendered chat | time stamps, or a fixed rate |
 //!
 //! Any of them plain, gzip or xz; a tar or a directory of them counts as one, files by name. Lines that
@@ -14,6 +15,7 @@
 
 mod agents;
 mod blocks;
+mod decisions;
 mod lines;
 mod openai;
 mod render;
@@ -191,6 +193,7 @@ enum Form {
     Unknown,
     Blocks(blocks::Reader),
     Agents(agents::Reader),
+    Decisions(decisions::Reader),
     OpenAi(Box<openai::Reader>),
 }
 
@@ -224,6 +227,8 @@ impl Reader {
                 Form::Blocks(reader)
             } else if has("input") && has("output") && has("session_id") {
                 Form::Agents(agents::Reader::new(&self.options))
+            } else if has("key") && has("reason") && has("replica") {
+                Form::Decisions(decisions::Reader::default())
             } else {
                 Form::OpenAi(Box::new(openai::Reader::new(&self.options)))
             };
@@ -236,6 +241,7 @@ impl Reader {
             Form::Unknown => Trace::default(),
             Form::Blocks(reader) => reader.end(),
             Form::Agents(reader) => reader.end(&self.options),
+            Form::Decisions(reader) => reader.end(&self.options),
             Form::OpenAi(reader) => reader.end(&self.options),
         };
         trace.rejected = self.rejected;
@@ -250,6 +256,7 @@ impl Form {
             Self::Unknown => Ok(()),
             Self::Blocks(reader) => reader.line(text),
             Self::Agents(reader) => reader.line(text),
+            Self::Decisions(reader) => reader.line(text),
             Self::OpenAi(reader) => reader.line(text),
         }
     }
@@ -259,6 +266,7 @@ impl Form {
         match self {
             Self::Unknown | Self::Agents(_) => 0,
             Self::Blocks(reader) => reader.len(),
+            Self::Decisions(reader) => reader.len(),
             Self::OpenAi(reader) => reader.len(),
         }
     }

@@ -1,0 +1,179 @@
+//! Brings exports to a collector: protobuf bodies over HTTP, or gRPC.
+//!
+//! A unary gRPC call is an HTTP/2 request with five bytes before the message and its status in the
+//! trailers, so one HTTP client speaks both; a gRPC library would be the largest dependency of the router.
+
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http_body_util::BodyExt;
+use reqwest::{Certificate, Identity, Url};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::ExportError;
+use crate::config::{Export, Protocol};
+
+/// Tries of one export.
+const TRIES: u32 = 3;
+
+/// Pause before the second try; the third waits twice as long.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Most of an answer that is read: collectors answer with a few bytes.
+const MAX_ANSWER_BYTES: usize = 64 * 1_024;
+
+/// gRPC codes after which the same call may succeed: cancelled, deadline exceeded, aborted, out of range,
+/// unavailable, data loss. So says the OTLP specification.
+const RETRYABLE: [u32; 6] = [1, 4, 10, 11, 14, 15];
+
+/// An export was not taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SendError {
+    /// No answer.
+    #[error("the collector cannot be reached: {0}")]
+    Unreachable(String),
+    /// Another status than 200.
+    #[error("the collector answered {0}")]
+    Status(StatusCode),
+    /// A gRPC status other than OK.
+    #[error("the collector answered with gRPC status {0}")]
+    Grpc(u32),
+    /// It took too long.
+    #[error("the collector did not answer in time")]
+    Late,
+}
+
+impl SendError {
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => true,
+            Self::Status(status) => matches!(status.as_u16(), 429 | 502 | 503 | 504),
+            Self::Grpc(code) => RETRYABLE.contains(code),
+            Self::Late => false,
+        }
+    }
+}
+
+/// Speaks to one collector.
+pub(super) struct Courier {
+    client: reqwest::Client,
+    url: Url,
+    headers: HeaderMap,
+    protocol: Protocol,
+    timeout: Duration,
+}
+
+impl Courier {
+    /// A courier without connections. It ignores proxies of the environment, as all traffic within a cluster
+    /// does.
+    pub(super) fn new(export: &Export) -> Result<Self, ExportError> {
+        // Whoever was first in this process has installed it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+        builder = match export.protocol {
+            Protocol::Grpc => builder.http2_prior_knowledge(),
+            Protocol::HttpProtobuf => builder,
+        };
+        let read = |path: &std::path::Path| {
+            std::fs::read(path).map_err(|source| ExportError::File { path: path.to_owned(), source })
+        };
+        if let Some(path) = &export.ca {
+            let authorities = Certificate::from_pem_bundle(&read(path)?).map_err(ExportError::Client)?;
+            builder = builder.tls_certs_merge(authorities);
+        }
+        if let Some((certificate, key)) = &export.identity {
+            let pem = [read(certificate)?, b"\n".to_vec(), read(key)?].concat();
+            builder = builder.identity(Identity::from_pem(&pem).map_err(ExportError::Client)?);
+        }
+        let mut headers = export.headers.clone();
+        let kind = match export.protocol {
+            Protocol::HttpProtobuf => "application/x-protobuf",
+            Protocol::Grpc => "application/grpc",
+        };
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        if export.protocol == Protocol::Grpc {
+            headers.insert(header::TE, HeaderValue::from_static("trailers"));
+        }
+        Ok(Self {
+            client: builder.build().map_err(ExportError::Client)?,
+            url: Url::parse(&export.endpoint).map_err(|_| ExportError::Endpoint(export.endpoint.clone()))?,
+            headers,
+            protocol: export.protocol,
+            timeout: export.timeout,
+        })
+    }
+
+    /// Delivers one export message, with a few tries within the limit of time.
+    pub(super) async fn deliver(&self, message: Vec<u8>) -> Result<(), SendError> {
+        let body = match self.protocol {
+            Protocol::HttpProtobuf => Bytes::from(message),
+            Protocol::Grpc => framed(&message),
+        };
+        let (deadline, mut pause) = (Instant::now() + self.timeout, PAUSE);
+        for _ in 1..TRIES {
+            match timeout_at(deadline, self.try_once(body.clone())).await.unwrap_or(Err(SendError::Late)) {
+                Err(error) if error.may_pass() && Instant::now() + pause < deadline => sleep(pause).await,
+                result => return result,
+            }
+            pause *= 2;
+        }
+        timeout_at(deadline, self.try_once(body)).await.unwrap_or(Err(SendError::Late))
+    }
+
+    async fn try_once(&self, body: Bytes) -> Result<(), SendError> {
+        let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body);
+        let answer = request.send().await.map_err(|error| SendError::Unreachable(innermost(&error)))?;
+        if answer.status() != StatusCode::OK {
+            return Err(SendError::Status(answer.status()));
+        }
+        match self.protocol {
+            Protocol::HttpProtobuf => Ok(()),
+            Protocol::Grpc => grpc_status(answer.into()).await,
+        }
+    }
+}
+
+/// A message as gRPC frames it: not compressed, its length, itself.
+fn framed(message: &[u8]) -> Bytes {
+    let mut frame = BytesMut::with_capacity(5 + message.len());
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    frame.extend_from_slice(message);
+    frame.freeze()
+}
+
+/// What the trailers say; or the head, of an answer without a body.
+async fn grpc_status(answer: http::Response<reqwest::Body>) -> Result<(), SendError> {
+    let (head, mut body) = answer.into_parts();
+    let mut code = code_of(&head.headers);
+    let mut read = 0;
+    while let (None, Some(frame)) = (code, body.frame().await) {
+        let frame = frame.map_err(|error| SendError::Unreachable(innermost(&error)))?;
+        match frame.into_trailers() {
+            Ok(trailers) => code = code_of(&trailers),
+            Err(frame) => read += frame.data_ref().map_or(0, Bytes::len),
+        }
+        if read > MAX_ANSWER_BYTES {
+            break;
+        }
+    }
+    // Without a status it is no gRPC answer: "unknown".
+    match code.unwrap_or(2) {
+        0 => Ok(()),
+        code => Err(SendError::Grpc(code)),
+    }
+}
+
+fn code_of(headers: &HeaderMap) -> Option<u32> {
+    headers.get("grpc-status")?.to_str().ok()?.parse().ok()
+}
+
+/// The innermost cause says what happened; the outer ones repeat the URL.
+fn innermost(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,276 @@
+//! Metrics over OTLP: what `/metrics` says, in another form. There is one registry and one set of counters;
+//! its text is read here, once an interval, on the exporter's thread.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+use opentelemetry_proto::tonic::metrics::v1::{
+    AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics,
+    ScopeMetrics, Sum, metric, number_data_point,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource as WireResource;
+use opentelemetry_sdk::Resource;
+use prost::Message;
+
+use super::batch::{Counts, Post, Worker, every};
+use super::courier::Courier;
+use super::export::{ExportError, unix_nanos, wire_resource};
+use crate::config::Export;
+
+/// Gives the text of `/metrics`.
+pub type Exposition = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// Starts pushing what `exposition` gives.
+pub(super) fn start(
+    export: &Export,
+    interval: Duration,
+    resource: &Resource,
+    exposition: Exposition,
+) -> Result<Worker, ExportError> {
+    let (resource, began) = (wire_resource(resource), unix_nanos());
+    let post = Post {
+        what: "metrics",
+        courier: Courier::new(export)?,
+        counts: Arc::<Counts>::default(),
+        failing: Cell::new(false),
+    };
+    let work = move |stopped| async move {
+        let push = || async {
+            let request = request(&exposition(), &resource, began, unix_nanos());
+            post.send(1, request.encode_to_vec()).await;
+        };
+        every(interval, stopped, push).await;
+    };
+    Worker::start("otlp-metrics", work)
+}
+
+/// One family of the text.
+#[derive(Debug, Default)]
+struct Family {
+    help: String,
+    kind: String,
+    samples: Vec<Sample>,
+}
+
+#[derive(Debug)]
+struct Sample {
+    /// What follows the family's name: `_total`, `_bucket`, `_sum`, `_count`, or nothing.
+    suffix: String,
+    labels: Vec<(String, String)>,
+    value: f64,
+}
+
+fn request(text: &str, resource: &WireResource, began: u64, now: u64) -> ExportMetricsServiceRequest {
+    let families = parse(text);
+    let metrics =
+        families.into_iter().filter_map(|(name, family)| metric_of(&name, &family, began, now)).collect();
+    let scope = InstrumentationScope { name: env!("CARGO_PKG_NAME").to_owned(), ..Default::default() };
+    let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() }];
+    let metrics =
+        ResourceMetrics { resource: Some(resource.clone()), scope_metrics, ..ResourceMetrics::default() };
+    ExportMetricsServiceRequest { resource_metrics: vec![metrics] }
+}
+
+fn parse(text: &str) -> BTreeMap<String, Family> {
+    let mut families: BTreeMap<String, Family> = BTreeMap::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap_or((rest, ""));
+            families.entry(base(name).to_owned()).or_default().help = help.trim_end_matches('.').to_owned();
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap_or((rest, ""));
+            families.entry(base(name).to_owned()).or_default().kind = kind.to_owned();
+        } else if let Some((name, sample)) = sample(line) {
+            let whole = families.contains_key(&name);
+            let known = if whole { name.as_str() } else { base(&name) };
+            let suffix = name.get(known.len()..).unwrap_or_default().to_owned();
+            if let Some(family) = families.get_mut(known) {
+                family.samples.push(Sample { suffix, ..sample });
+            }
+        }
+    }
+    families
+}
+
+/// A name without the suffix of its type.
+fn base(name: &str) -> &str {
+    ["_total", "_bucket", "_sum", "_count"]
+        .iter()
+        .find_map(|suffix| name.strip_suffix(suffix))
+        .unwrap_or(name)
+}
+
+/// A line like `name{label="value"} 1.5`.
+fn sample(line: &str) -> Option<(String, Sample)> {
+    if line.is_empty() || line.starts_with('#') {
+        return None;
+    }
+    let (series, value) = line.rsplit_once(' ')?;
+    let value = value.parse().ok()?;
+    let (name, labels) = match series.split_once('{') {
+        Some((name, labels)) => (name, parse_labels(labels.strip_suffix('}')?)?),
+        None => (series, Vec::new()),
+    };
+    Some((name.to_owned(), Sample { suffix: String::new(), labels, value }))
+}
+
+fn parse_labels(text: &str) -> Option<Vec<(String, String)>> {
+    let mut labels = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (name, after) = rest.split_once("=\"")?;
+        let mut value = String::new();
+        let mut chars = after.char_indices();
+        let end = loop {
+            match chars.next()? {
+                (at, '"') => break at,
+                (_, '\\') => match chars.next()?.1 {
+                    'n' => value.push('\n'),
+                    other => value.push(other),
+                },
+                (_, other) => value.push(other),
+            }
+        };
+        labels.push((name.to_owned(), value));
+        rest = after.get(end + 1..)?;
+        rest = rest.strip_prefix(',').unwrap_or(rest);
+    }
+    Some(labels)
+}
+
+fn metric_of(name: &str, family: &Family, began: u64, now: u64) -> Option<Metric> {
+    const CUMULATIVE: i32 = AggregationTemporality::Cumulative as i32;
+    if family.samples.is_empty() {
+        return None;
+    }
+    let numbers = || family.samples.iter().map(|sample| number(sample, began, now)).collect();
+    let data = match family.kind.as_str() {
+        "counter" => metric::Data::Sum(Sum {
+            data_points: numbers(),
+            aggregation_temporality: CUMULATIVE,
+            is_monotonic: true,
+        }),
+        "histogram" => metric::Data::Histogram(Histogram {
+            data_points: histograms(family, began, now),
+            aggregation_temporality: CUMULATIVE,
+        }),
+        _ => metric::Data::Gauge(Gauge { data_points: numbers() }),
+    };
+    Some(Metric {
+        name: name.to_owned(),
+        description: family.help.clone(),
+        unit: unit(name).to_owned(),
+        data: Some(data),
+        ..Metric::default()
+    })
+}
+
+/// The unit that a name ends in.
+fn unit(name: &str) -> &'static str {
+    match name.rsplit('_').next() {
+        Some("seconds") => "s",
+        Some("bytes") => "By",
+        Some("ratio") => "1",
+        Some("tokens") => "{token}",
+        Some("requests") => "{request}",
+        _ => "",
+    }
+}
+
+fn number(sample: &Sample, began: u64, now: u64) -> NumberDataPoint {
+    NumberDataPoint {
+        attributes: attributes(sample.labels.iter()),
+        start_time_unix_nano: began,
+        time_unix_nano: now,
+        value: Some(number_data_point::Value::AsDouble(sample.value)),
+        ..NumberDataPoint::default()
+    }
+}
+
+/// One point for each set of labels.
+fn histograms(family: &Family, began: u64, now: u64) -> Vec<HistogramDataPoint> {
+    let mut points: BTreeMap<Vec<(String, String)>, HistogramDataPoint> = BTreeMap::new();
+    for sample in &family.samples {
+        let of: Vec<_> = sample.labels.iter().filter(|(name, _)| name != "le").cloned().collect();
+        let point = points.entry(of).or_default();
+        match sample.suffix.as_str() {
+            "_sum" => point.sum = Some(sample.value),
+            "_count" => point.count = sample.value as u64,
+            "_bucket" => {
+                // Buckets come in order, each with all below it.
+                let below: u64 = point.bucket_counts.iter().sum();
+                point.bucket_counts.push((sample.value as u64).saturating_sub(below));
+                let le = sample.labels.iter().find(|(name, _)| name == "le");
+                let bound =
+                    le.and_then(|(_, bound)| bound.parse::<f64>().ok()).filter(|bound| bound.is_finite());
+                point.explicit_bounds.extend(bound);
+            }
+            _ => {}
+        }
+    }
+    let finish = |(labels, point): (Vec<(String, String)>, HistogramDataPoint)| HistogramDataPoint {
+        attributes: attributes(labels.iter()),
+        start_time_unix_nano: began,
+        time_unix_nano: now,
+        ..point
+    };
+    points.into_iter().map(finish).collect()
+}
+
+fn attributes<'a>(labels: impl Iterator<Item = &'a (String, String)>) -> Vec<KeyValue> {
+    let text = |value: &str| AnyValue { value: Some(any_value::Value::StringValue(value.to_owned())) };
+    labels
+        .map(|(name, value)| KeyValue { key: name.clone(), value: Some(text(value)), ..Default::default() })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::prometheus_text;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::metrics::outcome::Outcome;
+    use crate::metrics::{Metrics, PREFIX};
+
+    #[test]
+    fn what_the_registry_says_is_what_is_pushed() {
+        let mut registry = Registry::with_prefix(PREFIX);
+        let metrics = Metrics::new(&mut registry);
+        metrics.ended(Outcome::Ok);
+        metrics.decision_seconds.observe(3e-6);
+        metrics.decision_seconds.observe(1e9);
+        let mut text = String::new();
+        prometheus_text::encode(&mut text, &registry).unwrap();
+        let request = request(&text, &WireResource::default(), 1, 2);
+        let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
+        let named = |name: &str| {
+            let found = metrics.iter().find(|metric| metric.name == name);
+            found.unwrap_or_else(|| panic!("{name}: {text}")).data.clone().unwrap()
+        };
+        let metric::Data::Sum(requests) = named("grapevine_requests") else { panic!("a sum") };
+        assert_eq!((requests.is_monotonic, requests.data_points.len()), (true, Outcome::ALL.len()));
+        let one = number_data_point::Value::AsDouble(1.0);
+        assert_eq!(requests.data_points.iter().filter(|point| point.value == Some(one)).count(), 1);
+        let metric::Data::Histogram(decisions) = named("grapevine_decision_seconds") else {
+            panic!("a histogram")
+        };
+        let point = &decisions.data_points[0];
+        assert_eq!((point.count, point.sum, point.start_time_unix_nano), (2, Some(1e9 + 3e-6), 1));
+        assert_eq!(point.bucket_counts.len(), point.explicit_bounds.len() + 1);
+        assert_eq!(point.bucket_counts.iter().sum::<u64>(), 2);
+        assert_eq!((point.bucket_counts[2], *point.bucket_counts.last().unwrap()), (1, 1));
+    }
+
+    #[test]
+    fn labels_are_read_whatever_they_hold() {
+        let (name, sample) = sample(r#"x_total{a="b,c",d="e\"f\\g h"} 4"#).unwrap();
+        assert_eq!((name.as_str(), sample.value), ("x_total", 4.0));
+        let label = |n: &str, v: &str| (n.to_owned(), v.to_owned());
+        assert_eq!(sample.labels, [label("a", "b,c"), label("d", "e\"f\\g h")]);
+    }
+}
