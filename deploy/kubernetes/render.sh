@@ -19,7 +19,7 @@ if [[ "${1:-}" == --check ]]; then
     trap 'rm -rf "$out"' EXIT
 fi
 render >"$out/grapevine.yaml"
-render --set serviceMonitor.enabled=true \
+render --set serviceMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true \
     --show-only templates/monitoring.yaml >"$out/monitoring.yaml"
 if [[ "$out" != base ]]; then
     diff -u base/grapevine.yaml "$out/grapevine.yaml"

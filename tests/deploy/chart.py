@@ -23,6 +23,8 @@ CASES = {
         "ingress": {"enabled": True, "host": "llm.example", "className": "nginx", "tlsSecret": "web"},
         "autoscaling": {"enabled": True},
         "serviceMonitor": {"enabled": True},
+        "prometheusRule": {"enabled": True},
+        "dashboard": {"enabled": True},
         "networkPolicy": {"clients": [{"namespaceSelector": {"matchLabels": {"llm": "yes"}}}]},
         "podAnnotations": {"a": "b"},
         "imagePullSecrets": [{"name": "pull"}],
@@ -131,6 +133,8 @@ def everything_problems(kinds: dict) -> list[str]:
     monitor = kinds["ServiceMonitor"][0]["spec"]
     checks = {
         "the autoscaler owns the number": "replicas" not in workload,
+        "rules are there": kinds["PrometheusRule"][0]["spec"]["groups"],
+        "the dashboard is there": any("panels" in str(m.get("data")) for m in kinds["ConfigMap"]),
         "Prometheus sends the token": monitor["endpoints"][0]["authorization"]["credentials"]["key"] == "admin-token",
         "extra objects are templates": any(m["metadata"]["name"] == "gv-x" for m in kinds["ConfigMap"]),
         "the ingress has its host": kinds["Ingress"][0]["spec"]["rules"][0]["host"] == "llm.example",
