@@ -103,7 +103,8 @@ fn chat(base: &str, messages: &Value) -> Value {
     answer["choices"][0]["message"].clone()
 }
 
-fn turn(role: &str, content: String) -> Value {
+fn turn(role: &str, content: impl Into<String>) -> Value {
+    let content: String = content.into();
     json!({ "role": role, "content": content })
 }
 
@@ -131,7 +132,7 @@ fn conversations(salt: u64, base: impl Fn(usize, usize) -> String) {
         for (i, history) in histories.iter_mut().enumerate() {
             history.push(turn("user", text(salt * 1_000_000 + (round * PREFIXES + i) as u64, 600)));
             let answer = chat(&base(i, round * PREFIXES + i), &json!(history));
-            history.push(turn("assistant", answer["content"].as_str().unwrap_or_default().to_owned()));
+            history.push(turn("assistant", answer["content"].as_str().unwrap_or_default()));
         }
     }
 }
@@ -159,7 +160,7 @@ fn hit_rates(place: &Place) {
 /// Whatever an engine answers, a client gets: errors to the byte, other answers in their shape.
 fn shapes(place: &Place, fleet: &[Router]) {
     let engine = place.engines[0].url();
-    let user = || json!([turn("user", "hi".into())]);
+    let user = || json!([turn("user", "hi")]);
     let long = json!({ "model": "m", "messages": [turn("user", text(9, 60_000))], "max_tokens": 1 });
     let refused: [(&str, &str, Vec<u8>); 5] = [
         ("too long", CHAT, long.to_string().into_bytes()),

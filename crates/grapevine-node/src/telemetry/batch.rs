@@ -184,7 +184,7 @@ impl Post {
         let what = self.what;
         match (&result, self.failing.replace(result.is_err())) {
             (Err(error), false) => {
-                tracing::warn!(%error, "{what} cannot be exported; they are dropped and counted")
+                tracing::warn!(%error, "{what} cannot be exported; they are dropped and counted");
             }
             (Ok(()), true) => tracing::info!("{what} are exported again"),
             _ => {}
