@@ -26,7 +26,8 @@ async fn a16_a_request_that_was_read_is_never_sent_again() {
 
 #[tokio::test]
 async fn a17_a_connection_that_the_engine_closes_when_idle_fails_no_request() {
-    let idle = Duration::from_millis(60);
+    // Far apart, so that a busy machine does not blur them.
+    let idle = Duration::from_millis(600);
     let engine = RawEngine::start(move |mut conn| async move {
         while let Ok(Some(_)) = tokio::time::timeout(idle, conn.request()).await {
             conn.write(&json_response("200 OK", "{}")).await;
@@ -34,9 +35,9 @@ async fn a17_a_connection_that_the_engine_closes_when_idle_fails_no_request() {
     })
     .await;
     let mut config = config(&[engine.addr]);
-    config.pool_idle_timeout = Duration::from_millis(20);
+    config.pool_idle_timeout = Duration::from_millis(100);
     let router = TestRouter::start(config).await;
-    for spacing in (0..40).map(|i| 40 + i) {
+    for spacing in (0..10).map(|i| 550 + 10 * i) {
         let answer = http().post(router.url("/v1/chat/completions")).body("{}").send().await.unwrap();
         assert_eq!(answer.status(), 200);
         tokio::time::sleep(Duration::from_millis(spacing)).await;
@@ -219,16 +220,17 @@ async fn a20_a_hung_replica_hurts_nobody_else() {
     let (one, two) = (RawEngine::json("200 OK", "{}").await, RawEngine::json("200 OK", "{}").await);
     let mut config = config(&[hung.addr, one.addr, two.addr]);
     config.policy = grapevine_route::Policy::RoundRobin;
-    config.first_byte_timeout = Duration::from_millis(500);
+    config.first_byte_timeout = Duration::from_secs(4);
     let router = TestRouter::start(config).await;
-    let asks = (0..60).map(|_| http().post(router.url("/v1/completions")).body("{}").send());
+    let client = http();
+    let ask = || client.post(router.url("/v1/completions")).body("{}").send();
+    let asks = (0..60).map(|_| ask());
     let answers = futures_util::future::join_all(asks).await;
     let statuses: Vec<u16> = answers.iter().map(|a| a.as_ref().unwrap().status().as_u16()).collect();
     let (good, late) = (statuses.iter().filter(|s| **s == 200), statuses.iter().filter(|s| **s == 504));
     assert_eq!((good.count(), late.count()), (40, 20), "only those that hang there wait: {statuses:?}");
-    for _ in 0..6 {
-        let answer = http().post(router.url("/v1/completions")).body("{}").send().await.unwrap();
-        assert_eq!(answer.status(), 200, "ejected for a while");
+    for _ in 0..3 {
+        assert_eq!(ask().await.unwrap().status(), 200, "ejected for a while");
     }
     router.quiet().await;
 }
