@@ -39,7 +39,8 @@ fn a_router_without_replicas_does_not_start() {
 #[test]
 fn a45_a_router_starts_before_its_engines_and_says_that_it_has_none() {
     let addr = free_tcp();
-    let settings = [setting("GRAPEVINE_HEALTH_INTERVAL", "200ms")];
+    // Ready until it is known that nobody is there: long enough to be seen so on a busy machine.
+    let settings = [setting("GRAPEVINE_HEALTH_INTERVAL", "5s")];
     let router = Router::start(&[format!("http://{addr}")], &settings);
     let (head, body) = chat(&router.url, &json!([{"role": "user", "content": "hi"}]));
     assert_eq!(head.status, 503);

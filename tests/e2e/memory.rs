@@ -63,15 +63,16 @@ fn of_bodies(count: usize, bytes: usize, rounds: usize) -> usize {
     memory(&router, "VmHWM").saturating_sub(before)
 }
 
-/// The engine's side of the next request that is no probe.
+/// The engine's side of the next request of a client. What the router asks for itself gets a 404.
 fn asked(engine: &TcpListener, request: &mut [u8]) -> TcpStream {
     loop {
         let (mut served, _) = engine.accept().unwrap();
         let length = served.read(request).unwrap();
-        if !request[..length].starts_with(b"GET /health") {
+        if request[..length].starts_with(b"POST ") {
             return served;
         }
-        served.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").unwrap();
+        let unknown = b"HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+        served.write_all(unknown).unwrap();
     }
 }
 
