@@ -39,9 +39,9 @@ fn a_router_without_replicas_does_not_start() {
 #[test]
 fn a45_a_router_starts_before_its_engines_and_says_that_it_has_none() {
     let addr = free_tcp();
-    // Ready until it is known that nobody is there: long enough to be seen so on a busy machine.
-    let settings = [setting("GRAPEVINE_HEALTH_INTERVAL", "5s")];
-    let router = Router::start(&[format!("http://{addr}")], &settings);
+    let settings = [setting("GRAPEVINE_HEALTH_INTERVAL", "200ms")];
+    let router = Router::start_unready(Router::command(), &[format!("http://{addr}")], &settings);
+    wait_for("the engine to be missed", || (get(&format!("{}/readyz", router.admin)).0 == 503).then_some(()));
     let (head, body) = chat(&router.url, &json!([{"role": "user", "content": "hi"}]));
     assert_eq!(head.status, 503);
     assert!(head.header("retry-after").is_some());

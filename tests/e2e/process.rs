@@ -146,13 +146,26 @@ pub(crate) struct Router {
 impl Router {
     /// One router; ports are free ones unless set.
     pub(crate) fn start(replicas: &[String], settings: &[(&str, String)]) -> Self {
+        Self::start_with(Self::command(), replicas, settings)
+    }
+
+    /// The command that runs a router.
+    pub(crate) fn command() -> Command {
         let mut command = Command::new(binary());
         command.arg("serve");
-        Self::start_with(command, replicas, settings)
+        command
     }
 
     /// The same by a command of one's own.
     pub(crate) fn start_with(command: Command, replicas: &[String], settings: &[(&str, String)]) -> Self {
+        let router = Self::start_unready(command, replicas, settings);
+        let ready = format!("{}/readyz", router.admin);
+        wait_for("a router to be ready", || (get(&ready).0 == 200).then_some(()));
+        router
+    }
+
+    /// One that listens, and may have nobody to send a request to.
+    pub(crate) fn start_unready(command: Command, replicas: &[String], settings: &[(&str, String)]) -> Self {
         let local = || "127.0.0.1:0".to_owned();
         let mut all = vec![
             ("GRAPEVINE_LISTEN", local()),
@@ -172,7 +185,6 @@ impl Router {
             let field = |name: &str| find(&line, name).map(|addr| format!("http://{addr}"));
             Some((field("listen")?, field("admin_listen")?))
         });
-        wait_for("a router to be ready", || (get(&format!("{admin}/readyz")).0 == 200).then_some(()));
         Self { process, url, admin }
     }
 
