@@ -4,16 +4,17 @@
 //! gone, what comes is dropped and counted.
 
 use std::cell::Cell;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc as blocking;
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, sleep_until};
 
 use super::ExportError;
-use super::courier::{Courier, SendError};
 use crate::config::Batching;
 
 thread_local! {
@@ -90,16 +91,14 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// A thread that runs `work`, which ends soon after it is told to stop.
-    pub(super) fn start<F, Fut>(name: &str, work: F) -> Result<Self, ExportError>
+    /// A thread that runs `work` on `runtime`; the work ends soon after it is told to stop.
+    pub(super) fn start<F, Fut>(name: &str, runtime: Runtime, work: F) -> Result<Self, ExportError>
     where
         F: FnOnce(watch::Receiver<bool>) -> Fut + Send + 'static,
         Fut: Future<Output = ()>,
     {
         let (stop, stopped) = watch::channel(false);
         let (end, ended) = blocking::channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(ExportError::Thread)?;
         let run = move || {
             EXPORTS.set(true);
             runtime.block_on(work(stopped));
@@ -116,28 +115,41 @@ impl Worker {
     }
 }
 
-/// Starts a thread that sends what is put into the queue, encoded by `encode`, in batches.
-pub(super) fn start<T: Send + 'static>(
+/// What an exporter's thread runs on.
+pub(super) fn runtime() -> Result<Runtime, ExportError> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ExportError::Thread)
+}
+
+/// Starts a thread that hands what is put into the queue to `export`, in batches.
+pub(super) fn start<T, E>(
     what: &'static str,
     batching: Batching,
-    courier: Courier,
-    encode: impl Fn(Vec<T>) -> Vec<u8> + Send + 'static,
-) -> Result<(Queue<T>, Worker), ExportError> {
+    runtime: Runtime,
+    export: impl AsyncFn(Vec<T>) -> Result<(), E> + Send + 'static,
+) -> Result<(Queue<T>, Worker), ExportError>
+where
+    T: Send + 'static,
+    E: Display,
+{
     let (sender, waiting) = mpsc::channel(batching.queue);
     let queue = Queue { sender, counts: Arc::default() };
-    let post = Post { what, courier, counts: queue.counts(), failing: Cell::new(false) };
-    let work = move |stopped| run(waiting, stopped, batching, post, encode);
-    let worker = Worker::start(&format!("otlp-{what}"), work)?;
+    let ledger = Ledger { what, counts: queue.counts(), failing: Cell::new(false) };
+    let work = move |stopped| run(waiting, stopped, batching, ledger, export);
+    let worker = Worker::start(&format!("otlp-{what}"), runtime, work)?;
     Ok((queue, worker))
 }
 
-async fn run<T>(
+async fn run<T, E: Display>(
     mut waiting: mpsc::Receiver<T>,
     mut stopped: watch::Receiver<bool>,
     batching: Batching,
-    post: Post,
-    encode: impl Fn(Vec<T>) -> Vec<u8>,
+    ledger: Ledger,
+    export: impl AsyncFn(Vec<T>) -> Result<(), E>,
 ) {
+    let send = async |batch: Vec<T>| {
+        let items = batch.len() as u64;
+        ledger.note(items, &export(batch).await);
+    };
     let mut batch = Vec::new();
     loop {
         tokio::select! {
@@ -155,34 +167,32 @@ async fn run<T>(
                 _ = stopped.wait_for(|stopped| *stopped) => break,
             }
         }
-        post.send(batch.len() as u64, encode(std::mem::take(&mut batch))).await;
+        send(std::mem::take(&mut batch)).await;
     }
     while let Ok(item) = waiting.try_recv() {
         batch.push(item);
         if batch.len() == batching.batch {
-            post.send(batch.len() as u64, encode(std::mem::take(&mut batch))).await;
+            send(std::mem::take(&mut batch)).await;
         }
     }
     if !batch.is_empty() {
-        post.send(batch.len() as u64, encode(batch)).await;
+        send(batch).await;
     }
 }
 
-/// Delivers, counts, and says when it stops and starts to work.
-pub(super) struct Post {
+/// Counts what is delivered, and says when it stops and starts to work.
+pub(super) struct Ledger {
     pub(super) what: &'static str,
-    pub(super) courier: Courier,
     pub(super) counts: Arc<Counts>,
     pub(super) failing: Cell<bool>,
 }
 
-impl Post {
-    pub(super) async fn send(&self, items: u64, message: Vec<u8>) {
-        let result: Result<(), SendError> = self.courier.deliver(message).await;
+impl Ledger {
+    pub(super) fn note<E: Display>(&self, items: u64, result: &Result<(), E>) {
         let counter = if result.is_ok() { &self.counts.exported } else { &self.counts.failed };
         counter.fetch_add(items, Relaxed);
         let what = self.what;
-        match (&result, self.failing.replace(result.is_err())) {
+        match (result, self.failing.replace(result.is_err())) {
             (Err(error), false) => {
                 tracing::warn!(%error, "{what} cannot be exported; they are dropped and counted");
             }

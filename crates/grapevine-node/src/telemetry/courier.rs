@@ -1,17 +1,22 @@
-//! Brings exports to a collector: protobuf bodies over HTTP, or gRPC.
+//! Brings exports to a collector: the HTTP client of `opentelemetry-otlp`'s exporters, and the whole way for
+//! metrics, which those cannot carry.
 //!
 //! A unary gRPC call is an HTTP/2 request with five bytes before the message and its status in the
-//! trailers, so one HTTP client speaks both; a gRPC library would be the largest dependency of the router.
+//! trailers, so one HTTP client speaks both.
 
+use std::fmt;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
+use opentelemetry_http::{HttpClient, HttpError};
 use reqwest::{Certificate, Identity, Url};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::ExportError;
+use crate::bounded;
 use crate::config::{Export, Protocol};
 
 /// Tries of one export.
@@ -39,6 +44,9 @@ pub(super) enum SendError {
     /// A gRPC status other than OK.
     #[error("the collector answered with gRPC status {0}")]
     Grpc(u32),
+    /// Its answer is too long or broke off.
+    #[error("the collector's answer cannot be read")]
+    Unread,
     /// It took too long.
     #[error("the collector did not answer in time")]
     Late,
@@ -50,7 +58,7 @@ impl SendError {
             Self::Unreachable(_) => true,
             Self::Status(status) => matches!(status.as_u16(), 429 | 502 | 503 | 504),
             Self::Grpc(code) => RETRYABLE.contains(code),
-            Self::Late => false,
+            Self::Late | Self::Unread => false,
         }
     }
 }
@@ -104,7 +112,7 @@ impl Courier {
         })
     }
 
-    /// Delivers one export message, with a few tries within the limit of time.
+    /// Delivers one export message of metrics, with a few tries within the limit of time.
     pub(super) async fn deliver(&self, message: Vec<u8>) -> Result<(), SendError> {
         let body = match self.protocol {
             Protocol::HttpProtobuf => Bytes::from(message),
@@ -131,6 +139,39 @@ impl Courier {
             Protocol::HttpProtobuf => Ok(()),
             Protocol::Grpc => grpc_status(answer.into()).await,
         }
+    }
+}
+
+impl fmt::Debug for Courier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Courier").field("url", &self.url.as_str()).finish_non_exhaustive()
+    }
+}
+
+/// One try; the exporters of `opentelemetry-otlp` ask again themselves.
+#[async_trait]
+impl HttpClient for Courier {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let (head, body) = request.into_parts();
+        let mut headers = head.headers;
+        for (name, value) in &self.headers {
+            headers.insert(name, value.clone());
+        }
+        let request = self.client.request(head.method, head.uri.to_string()).headers(headers).body(body);
+        let answered = async {
+            let mut answer =
+                request.send().await.map_err(|error| SendError::Unreachable(innermost(&error)))?;
+            let mut response = Response::builder().status(answer.status());
+            // How long to wait before the next try.
+            if let (Some(headers), Some(value)) =
+                (response.headers_mut(), answer.headers().get(header::RETRY_AFTER))
+            {
+                headers.insert(header::RETRY_AFTER, value.clone());
+            }
+            let body = bounded::read(&mut answer, MAX_ANSWER_BYTES).await.map_err(|_| SendError::Unread)?;
+            Ok::<_, HttpError>(response.body(Bytes::from(body))?)
+        };
+        timeout(self.timeout, answered).await.map_err(|_| SendError::Late)?
     }
 }
 

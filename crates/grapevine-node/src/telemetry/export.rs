@@ -1,23 +1,28 @@
-//! Where spans, log records and metrics go on their way to a collector.
+//! Spans, log records and metrics on their way to a collector. Spans and log records leave through the
+//! exporters of `opentelemetry-otlp`; queue, thread and counts are ours ([`super::batch`]).
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use http::HeaderMap;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{Context, Key, KeyValue};
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
-use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
+use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
+use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
+use opentelemetry_otlp::{
+    ExporterBuildError, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
+};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{SdkTracerProvider, Span, SpanData, SpanProcessor};
-use prost::Message;
+use opentelemetry_sdk::trace::{SdkTracerProvider, Span, SpanData, SpanExporter as _, SpanProcessor};
+use reqwest::Url;
+use tokio::runtime::Runtime;
 
 use super::batch::{self, Counts, Queue, Worker};
 use super::courier::Courier;
 use super::spans::Tracer;
-use crate::config::{Batching, Export};
+use crate::config::{Batching, Export, Protocol};
 
 /// Export cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +41,9 @@ pub enum ExportError {
         /// Why.
         source: std::io::Error,
     },
+    /// The exporter cannot be made.
+    #[error("cannot make the exporter")]
+    Exporter(#[source] Box<ExporterBuildError>),
     /// The collector's address is no URL.
     #[error("{0} is not a URL")]
     Endpoint(String),
@@ -55,12 +63,11 @@ impl Spans {
         batching: Batching,
         resource: &Resource,
     ) -> Result<Self, ExportError> {
-        let attributes = ResourceAttributesWithSchema::from(resource);
-        let encode = move |spans: Vec<SpanData>| {
-            let resource_spans = group_spans_by_resource_and_scope(spans, &attributes);
-            ExportTraceServiceRequest { resource_spans }.encode_to_vec()
-        };
-        let (queue, worker) = batch::start("spans", batching, Courier::new(export)?, encode)?;
+        let runtime = batch::runtime()?;
+        let mut exporter = span_exporter(export, &runtime)?;
+        exporter.set_resource(resource);
+        let send = async move |spans: Vec<SpanData>| exporter.export(spans).await;
+        let (queue, worker) = batch::start("spans", batching, runtime, send)?;
         let counts = queue.counts();
         let provider = SdkTracerProvider::builder()
             .with_span_processor(Ended(queue))
@@ -85,6 +92,59 @@ impl Spans {
             tracing::warn!("the last spans were not exported");
         }
     }
+}
+
+/// The exporter of `opentelemetry-otlp`; one for gRPC lives on `runtime`.
+fn span_exporter(export: &Export, runtime: &Runtime) -> Result<SpanExporter, ExportError> {
+    let built = match export.protocol {
+        Protocol::HttpProtobuf => SpanExporter::builder()
+            .with_http()
+            .with_http_client(Courier::new(export)?)
+            .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
+            .with_endpoint(&export.endpoint)
+            .with_timeout(export.timeout)
+            .build(),
+        Protocol::Grpc => {
+            let _there = runtime.enter();
+            let builder = SpanExporter::builder().with_tonic().with_endpoint(origin(export)?);
+            let builder = builder.with_timeout(export.timeout).with_metadata(metadata(&export.headers));
+            match tls(export)? {
+                Some(tls) => builder.with_tls_config(tls).build(),
+                None => builder.build(),
+            }
+        }
+    };
+    built.map_err(|error| ExportError::Exporter(Box::new(error)))
+}
+
+/// Scheme, host and port of a collector: gRPC knows its paths itself.
+pub(super) fn origin(export: &Export) -> Result<String, ExportError> {
+    let bad = || ExportError::Endpoint(export.endpoint.clone());
+    let url = Url::parse(&export.endpoint).map_err(|_| bad())?;
+    Ok(url.origin().ascii_serialization())
+}
+
+/// What is sent with every call.
+pub(super) fn metadata(headers: &HeaderMap) -> MetadataMap {
+    MetadataMap::from_headers(headers.clone())
+}
+
+/// What a collector behind TLS is shown and must show.
+pub(super) fn tls(export: &Export) -> Result<Option<ClientTlsConfig>, ExportError> {
+    if !export.endpoint.starts_with("https:") {
+        return Ok(None);
+    }
+    let read = |path: &PathBuf| {
+        std::fs::read(path).map_err(|source| ExportError::File { path: path.clone(), source })
+    };
+    let mut tls = ClientTlsConfig::new().with_native_roots();
+    if let Some(path) = &export.ca {
+        tls = tls.ca_certificate(Certificate::from_pem(read(path)?));
+    }
+    if let Some((certificate, key)) = &export.identity {
+        tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+    }
+    Ok(Some(tls))
 }
 
 /// Puts ended spans into the queue.
@@ -124,15 +184,4 @@ pub(super) fn resource(router_id: &str) -> Resource {
     let missing = defaults.into_iter().filter(|(key, _)| !says(key));
     let missing: Vec<KeyValue> = missing.map(|(key, value)| KeyValue::new(key, value.to_owned())).collect();
     Resource::builder().with_attributes(missing).build()
-}
-
-/// The resource as it goes over the wire.
-pub(super) fn wire_resource(resource: &Resource) -> opentelemetry_proto::tonic::resource::v1::Resource {
-    let attributes = ResourceAttributesWithSchema::from(resource).attributes.0;
-    opentelemetry_proto::tonic::resource::v1::Resource { attributes, ..Default::default() }
-}
-
-/// Nanoseconds of Unix time.
-pub(super) fn unix_nanos() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }

@@ -1,10 +1,11 @@
 //! Metrics over OTLP: what `/metrics` says, in another form. There is one registry and one set of counters;
-//! its text is read here, once an interval, on the exporter's thread.
+//! its text is read here, once an interval, on the exporter's thread. The SDK's own data types can only be
+//! filled by its own instruments, which would count a second time (docs/decisions).
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
@@ -13,12 +14,13 @@ use opentelemetry_proto::tonic::metrics::v1::{
     ScopeMetrics, Sum, metric, number_data_point,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource as WireResource;
+use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_sdk::Resource;
 use prost::Message;
 
-use super::batch::{Counts, Post, Worker, every};
+use super::batch::{Counts, Ledger, Worker, every, runtime};
 use super::courier::Courier;
-use super::export::{ExportError, unix_nanos, wire_resource};
+use super::export::ExportError;
 use crate::config::Export;
 
 /// Gives the text of `/metrics`.
@@ -32,20 +34,27 @@ pub(super) fn start(
     exposition: Exposition,
 ) -> Result<Worker, ExportError> {
     let (resource, began) = (wire_resource(resource), unix_nanos());
-    let post = Post {
-        what: "metrics",
-        courier: Courier::new(export)?,
-        counts: Arc::<Counts>::default(),
-        failing: Cell::new(false),
-    };
+    let courier = Courier::new(export)?;
+    let ledger = Ledger { what: "metrics", counts: Arc::<Counts>::default(), failing: Cell::new(false) };
     let work = move |stopped| async move {
         let push = || async {
             let request = request(&exposition(), &resource, began, unix_nanos());
-            post.send(1, request.encode_to_vec()).await;
+            ledger.note(1, &courier.deliver(request.encode_to_vec()).await);
         };
         every(interval, stopped, push).await;
     };
-    Worker::start("otlp-metrics", work)
+    Worker::start("otlp-metrics", runtime()?, work)
+}
+
+/// The resource as it goes over the wire.
+fn wire_resource(resource: &Resource) -> WireResource {
+    let attributes = ResourceAttributesWithSchema::from(resource).attributes.0;
+    WireResource { attributes, ..WireResource::default() }
+}
+
+/// Nanoseconds of Unix time.
+fn unix_nanos() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
 /// One family of the text.

@@ -81,7 +81,7 @@ pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
         Some(export) => {
             let resource = export::resource(&config.router_id);
             let (records, worker) = records::start(export, config.otel.logs_batch, &resource)?;
-            telemetry.exports.0.push(("logs", records.0.counts()));
+            telemetry.exports.0.push(("logs", records.counts()));
             telemetry.workers.push(worker);
             Some(records)
         }

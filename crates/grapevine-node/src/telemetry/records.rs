@@ -1,21 +1,27 @@
 //! Log lines as OTLP log records, beside stderr.
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
-use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs, SeverityNumber};
+use opentelemetry::InstrumentationScope;
+use opentelemetry::logs::{AnyValue, LogRecord, Logger, LoggerProvider, Severity};
+use opentelemetry_otlp::{LogExporter, WithExportConfig, WithHttpConfig, WithTonicConfig};
 use opentelemetry_sdk::Resource;
-use prost::Message;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::logs::{
+    LogBatch, LogExporter as _, LogProcessor, SdkLogRecord, SdkLogger, SdkLoggerProvider,
+};
+use tokio::runtime::Runtime;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use super::batch::{self, Queue, Worker, is_exporter};
+use super::batch::{self, Counts, Queue, Worker, is_exporter};
 use super::courier::Courier;
-use super::export::{ExportError, unix_nanos, wire_resource};
-use crate::config::{Batching, Export};
+use super::export::{ExportError, metadata, origin, tls};
+use crate::config::{Batching, Export, Protocol};
 
 /// Longest text of a record, bytes.
 const MAX_TEXT: usize = 4_096;
@@ -23,26 +29,82 @@ const MAX_TEXT: usize = 4_096;
 /// Most fields of a record.
 const MAX_FIELDS: usize = 32;
 
+/// A record and who made it, as exporters take them.
+type Made = (SdkLogRecord, InstrumentationScope);
+
 /// Starts the export of log records; gives the layer that makes them.
 pub(super) fn start(
     export: &Export,
     batching: Batching,
     resource: &Resource,
 ) -> Result<(Records, Worker), ExportError> {
-    let resource = wire_resource(resource);
-    let scope = InstrumentationScope { name: env!("CARGO_PKG_NAME").to_owned(), ..Default::default() };
-    let encode = move |log_records: Vec<LogRecord>| {
-        let scope_logs = vec![ScopeLogs { scope: Some(scope.clone()), log_records, ..ScopeLogs::default() }];
-        let logs = ResourceLogs { resource: Some(resource.clone()), scope_logs, ..ResourceLogs::default() };
-        ExportLogsServiceRequest { resource_logs: vec![logs] }.encode_to_vec()
+    let runtime = batch::runtime()?;
+    let mut exporter = log_exporter(export, &runtime)?;
+    exporter.set_resource(resource);
+    let send = async move |made: Vec<Made>| {
+        let records: Vec<_> = made.iter().map(|(record, scope)| (record, scope)).collect();
+        exporter.export(LogBatch::new(&records)).await
     };
-    let (queue, worker) = batch::start("log records", batching, Courier::new(export)?, encode)?;
-    Ok((Records(queue), worker))
+    let (queue, worker) = batch::start("log records", batching, runtime, send)?;
+    let counts = queue.counts();
+    let provider = SdkLoggerProvider::builder().with_log_processor(Emitted(queue)).build();
+    let logger = provider.logger(env!("CARGO_PKG_NAME"));
+    Ok((Records { logger, counts }, worker))
+}
+
+/// The exporter of `opentelemetry-otlp`; one for gRPC lives on `runtime`.
+fn log_exporter(export: &Export, runtime: &Runtime) -> Result<LogExporter, ExportError> {
+    let built = match export.protocol {
+        Protocol::HttpProtobuf => LogExporter::builder()
+            .with_http()
+            .with_http_client(Courier::new(export)?)
+            .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
+            .with_endpoint(&export.endpoint)
+            .with_timeout(export.timeout)
+            .build(),
+        Protocol::Grpc => {
+            let _there = runtime.enter();
+            let builder = LogExporter::builder().with_tonic().with_endpoint(origin(export)?);
+            let builder = builder.with_timeout(export.timeout).with_metadata(metadata(&export.headers));
+            match tls(export)? {
+                Some(tls) => builder.with_tls_config(tls).build(),
+                None => builder.build(),
+            }
+        }
+    };
+    built.map_err(|error| ExportError::Exporter(Box::new(error)))
+}
+
+/// Puts records into the queue.
+#[derive(Debug)]
+struct Emitted(Queue<Made>);
+
+impl LogProcessor for Emitted {
+    fn emit(&self, record: &mut SdkLogRecord, scope: &InstrumentationScope) {
+        self.0.push((record.clone(), scope.clone()));
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
 }
 
 /// Makes a record of every event.
 #[derive(Debug)]
-pub(super) struct Records(pub(super) Queue<LogRecord>);
+pub(super) struct Records {
+    logger: SdkLogger,
+    counts: Arc<Counts>,
+}
+
+impl Records {
+    pub(super) fn counts(&self) -> Arc<Counts> {
+        Arc::clone(&self.counts)
+    }
+}
 
 impl<S: Subscriber> Layer<S> for Records {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
@@ -50,86 +112,73 @@ impl<S: Subscriber> Layer<S> for Records {
         if is_exporter() {
             return;
         }
-        let mut fields = Fields::default();
-        event.record(&mut fields);
+        let mut record = self.logger.create_log_record();
         let (severity, name) = severity(*event.metadata().level());
-        let target = text(event.metadata().target());
-        fields.attributes.push(KeyValue {
-            key: "log.target".to_owned(),
-            value: Some(target),
-            ..Default::default()
-        });
-        let now = unix_nanos();
-        self.0.push(LogRecord {
-            time_unix_nano: now,
-            observed_time_unix_nano: now,
-            severity_number: severity as i32,
-            severity_text: name.to_owned(),
-            body: Some(text(&fields.message)),
-            attributes: fields.attributes,
-            ..LogRecord::default()
-        });
+        record.set_severity_number(severity);
+        record.set_severity_text(name);
+        let now = SystemTime::now();
+        record.set_timestamp(now);
+        record.set_observed_timestamp(now);
+        record.add_attribute("log.target", event.metadata().target());
+        event.record(&mut Fields { record: &mut record, fields: 0 });
+        self.logger.emit(record);
     }
 }
 
-fn severity(level: Level) -> (SeverityNumber, &'static str) {
+fn severity(level: Level) -> (Severity, &'static str) {
     match level {
-        Level::ERROR => (SeverityNumber::Error, "ERROR"),
-        Level::WARN => (SeverityNumber::Warn, "WARN"),
-        Level::INFO => (SeverityNumber::Info, "INFO"),
-        Level::DEBUG => (SeverityNumber::Debug, "DEBUG"),
-        Level::TRACE => (SeverityNumber::Trace, "TRACE"),
+        Level::ERROR => (Severity::Error, "ERROR"),
+        Level::WARN => (Severity::Warn, "WARN"),
+        Level::INFO => (Severity::Info, "INFO"),
+        Level::DEBUG => (Severity::Debug, "DEBUG"),
+        Level::TRACE => (Severity::Trace, "TRACE"),
     }
 }
 
-#[derive(Default)]
-struct Fields {
-    message: String,
-    attributes: Vec<KeyValue>,
+/// An event's fields on their way into a record.
+struct Fields<'a> {
+    record: &'a mut SdkLogRecord,
+    fields: usize,
 }
 
-impl Fields {
-    fn add(&mut self, field: &Field, value: any_value::Value) {
-        if self.attributes.len() < MAX_FIELDS {
-            let value = Some(AnyValue { value: Some(value) });
-            self.attributes.push(KeyValue { key: field.name().to_owned(), value, ..Default::default() });
+impl Fields<'_> {
+    fn add(&mut self, field: &Field, value: AnyValue) {
+        self.fields += 1;
+        if self.fields <= MAX_FIELDS {
+            self.record.add_attribute(field.name(), value);
         }
     }
 }
 
-impl Visit for Fields {
+impl Visit for Fields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let written = format!("{value:?}");
+        let written = AnyValue::from(short(&format!("{value:?}")));
         if field.name() == "message" {
-            self.message = written;
+            self.record.set_body(written);
         } else {
-            self.add(field, any_value::Value::StringValue(short(&written)));
+            self.add(field, written);
         }
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.add(field, any_value::Value::StringValue(short(value)));
+        self.add(field, short(value).into());
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.add(field, any_value::Value::IntValue(value));
+        self.add(field, value.into());
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.add(field, any_value::Value::IntValue(i64::try_from(value).unwrap_or(i64::MAX)));
+        self.add(field, i64::try_from(value).unwrap_or(i64::MAX).into());
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.add(field, any_value::Value::DoubleValue(value));
+        self.add(field, value.into());
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.add(field, any_value::Value::BoolValue(value));
+        self.add(field, value.into());
     }
-}
-
-fn text(text: &str) -> AnyValue {
-    AnyValue { value: Some(any_value::Value::StringValue(short(text))) }
 }
 
 fn short(text: &str) -> String {
