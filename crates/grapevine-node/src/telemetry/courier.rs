@@ -169,7 +169,7 @@ impl HttpClient for Courier {
                 headers.insert(header::RETRY_AFTER, value.clone());
             }
             let body = bounded::read(&mut answer, MAX_ANSWER_BYTES).await.map_err(|_| SendError::Unread)?;
-            Ok::<_, HttpError>(response.body(Bytes::from(body))?)
+            Ok::<_, HttpError>(response.body(body)?)
         };
         timeout(self.timeout, answered).await.map_err(|_| SendError::Late)?
     }
