@@ -27,6 +27,8 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("reqwest", &["grapevine-node", "grapevine-testkit"]),
     ("opentelemetry", &["grapevine-node"]),
     ("opentelemetry_sdk", &["grapevine-node"]),
+    ("opentelemetry-http", &["grapevine-node"]),
+    ("opentelemetry-otlp", &["grapevine-node"]),
     ("opentelemetry-proto", &["grapevine-node", "grapevine-testkit"]),
 ];
 

@@ -88,7 +88,7 @@ mod tests {
         }
     }
 
-    fn slice(family: &str, ports: Value, endpoints: Value) -> EndpointSlice {
+    fn slice(family: &str, ports: &Value, endpoints: &Value) -> EndpointSlice {
         let labels = json!({ "grapevine/weight": "2", "grapevine/kind": "sglang" });
         let slice = json!({ "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
             "metadata": { "name": "s", "labels": labels }, "ports": ports, "endpoints": endpoints });
@@ -111,7 +111,7 @@ mod tests {
             { "addresses": ["10.0.0.2"], "conditions": { "ready": false, "serving": false, "terminating": false } },
             { "addresses": ["10.0.0.3"], "conditions": { "ready": false, "serving": true, "terminating": true } },
         ]);
-        let slices = [slice("IPv4", json!([{ "port": 8000 }]), endpoints)];
+        let slices = [slice("IPv4", &json!([{ "port": 8000 }]), &endpoints)];
         let text = |t: &str| t.to_owned();
         let expected = vec![
             (text("vllm-0"), text("http://10.0.0.1:8000"), false),
@@ -125,8 +125,8 @@ mod tests {
     #[test]
     fn one_pod_in_several_slices_or_families_is_one_replica() {
         let port = json!([{ "port": 8000 }]);
-        let four = slice("IPv4", port.clone(), json!([ready("10.0.0.1")]));
-        let six = slice("IPv6", port, json!([ready("fd00::1")]));
+        let four = slice("IPv4", &port, &json!([ready("10.0.0.1")]));
+        let six = slice("IPv6", &port, &json!([ready("fd00::1")]));
         assert_eq!(found(None, &[four.clone(), six.clone(), four]).unwrap().len(), 1);
         assert_eq!(found(None, &[six]).unwrap()[0].1, "http://[fd00::1]:8000");
         assert_eq!(found(None, &[]), Ok(Vec::new()));
@@ -136,13 +136,13 @@ mod tests {
     fn a_port_is_found_by_name_or_number_or_because_it_is_the_only_one() {
         let ports = json!([{ "name": "metrics", "port": 9000 },
             { "name": "api", "port": 8443, "appProtocol": "https" }]);
-        let slices = [slice("IPv4", ports, json!([ready("10.0.0.1")]))];
+        let slices = [slice("IPv4", &ports, &json!([ready("10.0.0.1")]))];
         assert_eq!(found(Some("api"), &slices).unwrap()[0].1, "https://10.0.0.1:8443");
         assert_eq!(found(Some("9000"), &slices).unwrap()[0].1, "http://10.0.0.1:9000");
         assert!(found(Some("x"), &slices).unwrap_err().contains("no port `x`"));
         assert!(found(None, &slices).unwrap_err().contains("several ports"));
         let usual = json!([{ "name": "metrics", "port": 9000 }, { "name": "http", "port": 80 }]);
-        let slices = [slice("IPv4", usual, json!([ready("10.0.0.1")]))];
+        let slices = [slice("IPv4", &usual, &json!([ready("10.0.0.1")]))];
         assert_eq!(found(None, &slices).unwrap()[0].1, "http://10.0.0.1");
     }
 }

@@ -65,18 +65,18 @@ impl ApiServer {
         let slice = slice(name, addresses);
         let known = self.cluster.slices.lock().unwrap().insert(name.to_owned(), slice.clone()).is_some();
         if told {
-            self.tell(if known { "MODIFIED" } else { "ADDED" }, slice);
+            self.tell(if known { "MODIFIED" } else { "ADDED" }, &slice);
         }
     }
 
     fn delete(&self, name: &str, told: bool) {
         let slice = self.cluster.slices.lock().unwrap().remove(name).unwrap();
         if told {
-            self.tell("DELETED", slice);
+            self.tell("DELETED", &slice);
         }
     }
 
-    fn tell(&self, kind: &str, object: Value) {
+    fn tell(&self, kind: &str, object: &Value) {
         let event = json!({ "type": kind, "object": object });
         self.cluster.watch.lock().unwrap().as_ref().unwrap().send(event).unwrap();
     }
@@ -223,7 +223,7 @@ async fn gone_reads_everything_again_without_a_failure() {
     server.put("a", &["10.0.0.2"], false);
     let status = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410,
         "message": "too old resource version", "reason": "Expired", "metadata": {} });
-    server.tell("ERROR", status);
+    server.tell("ERROR", &status);
     let next = news.recv().await.unwrap().1.expect("no failure is told");
     assert_eq!(next[0].url, "http://10.0.0.2:8000");
     assert_eq!(server.cluster.lists.lock().unwrap().len(), 2);
