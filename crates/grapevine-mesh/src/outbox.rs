@@ -1,7 +1,7 @@
 //! What this router publishes: it turns what the host has to say into chitchat writes.
 //!
 //! Pure: time is an argument. An idle router writes nothing: a segment is written when there are
-//! entries, the vitals when they changed ([`voice`]). One exception: when the last segment has grown older
+//! entries, the vitals when they changed (`voice`). One exception: when the last segment has grown older
 //! than the ring's span, the vitals are written once more to tell newcomers not to take it.
 //!
 //! When more is due than fits a tick, or gossip is strained, the ring holds a [`Pointer`] instead of a

@@ -1,7 +1,7 @@
 //! What is to be known of each kind of engine.
 //!
 //! A table, not a trait: kinds differ in names, paths and numbers, never in what is done with them. A new
-//! kind is a row here, and its metrics' names are rows in [`super::table`].
+//! kind is a row here, and its metrics' names are rows in `table`.
 //!
 //! Sources: the recordings of vLLM 0.32 and llama.cpp b11434, SGLang's `http_server.py`, and the
 //! documentation of TGI, TensorRT-LLM and Triton.

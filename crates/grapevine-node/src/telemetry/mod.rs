@@ -1,8 +1,8 @@
 //! Logs and traces. The only place that knows opentelemetry.
 //!
 //! Logs go to stderr through tracing. Spans, log records and metrics go to OTLP collectors when the environment
-//! names some ([`crate::config::OtelConfig`]): [`batch`] has the queues and threads, [`courier`] speaks HTTP and
-//! gRPC. Metrics are those of `/metrics` ([`figures`]): there is one registry.
+//! names some ([`crate::config::OtelConfig`]): `batch` has the queues and threads, `courier` speaks HTTP and
+//! gRPC. Metrics are those of `/metrics` (`figures`): there is one registry.
 //!
 //! Of each request there are three spans:
 //!
