@@ -86,7 +86,31 @@ fn a87_a_reset_cache_is_noticed_by_what_answers_report() {
     let settings = [("GRAPEVINE_METRICS_INTERVAL", "0s"), ("GRAPEVINE_HEALTH_INTERVAL", FAR)];
     let fleet = fleet(&engines, &settings);
     let warm = warm_up(&fleet);
-    post(&format!("{}/reset", engines[0].url));
+    // On a busy machine so few of the prompts may go back to it that nobody is sure: then once more.
+    let noticed = (0..4).any(|_| {
+        reset_and_ask(&fleet, &engines[0], &warm);
+        lost_caches(&fleet) > 0
+    });
+    assert!(noticed, "nobody noticed");
+    wait_for("every router to drop the credit", || agreed(&fleet).then_some(()));
+    // What it prefilled before the verdict was forgotten with the rest.
+    warm_up(&fleet);
+    assert!((1..=3).contains(&lost_caches(&fleet)), "once, or by several routers at the same time");
+    assert!(agreed(&fleet), "{:?}", epochs(&fleet));
+}
+
+/// Every router counts the same caches as lost: of the first engine, no more often than somebody noticed it.
+fn agreed(fleet: &[Router]) -> bool {
+    let (all, noticed) = (epochs(fleet), lost_caches(fleet));
+    let first = all[0].clone();
+    all.iter().all(|epochs| *epochs == first)
+        && (1..=noticed).contains(&u64::from(first[0]))
+        && first[1..] == [0, 0]
+}
+
+/// The engine's cache is reset, and every prompt asked again.
+fn reset_and_ask(fleet: &[Router], engine: &Engine, warm: &[Asked]) {
+    post(&format!("{}/reset", engine.url));
     // Prompts used a moment ago accuse nobody: they may not have been prefilled yet.
     let since = fleet[0].status().router.uptime_seconds;
     wait_for("the prompts to be settled", || {
@@ -96,21 +120,14 @@ fn a87_a_reset_cache_is_noticed_by_what_answers_report() {
     let mut misses = 0;
     for (i, before) in warm.iter().enumerate() {
         let asked = ask(&fleet[i % fleet.len()], i);
-        if asked.replica == victim && lost_caches(&fleet) == 0 {
+        if asked.replica == victim && lost_caches(fleet) == 0 {
             misses += 1;
         }
         if asked.replica != victim && before.replica != victim {
             assert!(asked.cached > WARM, "another replica's credit holds: {}", asked.cached);
         }
     }
-    assert!(misses <= 10, "noticed after {misses} requests");
-    wait_for("every router to drop the credit", || {
-        epochs(&fleet).iter().all(|epochs| *epochs == [1, 0, 0]).then_some(())
-    });
-    // What it prefilled before the verdict was forgotten with the rest.
-    warm_up(&fleet);
-    assert!((1..=3).contains(&lost_caches(&fleet)), "once, or by several routers at the same time");
-    assert_eq!(epochs(&fleet), [[1, 0, 0]; 3], "counted once");
+    assert!(misses <= 10, "not noticed after {misses} requests");
 }
 
 #[test]
