@@ -33,7 +33,8 @@ use crate::admin::heaviest::Weighed;
 use crate::admin::survey::{Observatory, policy_name};
 use crate::admin::warnings::Watchman;
 use crate::admin::{self, Admin};
-use crate::auth::{Gate, KeysError};
+use crate::auth::{Gate, KeysError, bearer};
+use crate::client;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::discovery::{self, DiscoveryError};
@@ -45,7 +46,7 @@ use crate::observe::log::{DecisionLog, Room};
 use crate::proxy::admission::Admission;
 use crate::proxy::stop::Stop;
 use crate::proxy::{self, Proxy, Wiring};
-use crate::replica::{ReplicaError, ReplicaSet, bearer};
+use crate::replica::{ReplicaError, ReplicaSet};
 use crate::server::Server;
 use crate::telemetry::{Exports, Exposition, Tracer};
 use crate::tls::{Certificate, TlsError};
@@ -435,11 +436,7 @@ fn certificate(config: &Config) -> Result<Option<Certificate>, TlsError> {
 /// features are off), end an answer by a total timeout. What it sends again by itself is what an HTTP/2
 /// engine says it has not taken up, and that is right.
 fn engine_client(config: &Config) -> Result<reqwest::Client, BuildError> {
-    // Another router of this process may have set it: any will do.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut builder = reqwest::Client::builder()
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
+    let mut builder = client::builder()
         .connect_timeout(config.connect_timeout)
         .pool_idle_timeout(config.pool_idle_timeout)
         .pool_max_idle_per_host(usize::MAX)

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use grapevine_node::bounded::{self, ReadError};
 use grapevine_testkit::load::{ClientError, HttpClient, http_client};
 use serde::de::DeserializeOwned;
 
@@ -110,13 +111,10 @@ impl AdminClient {
         }
         let mut answer = request.send().await.map_err(|_| AskError::Silent)?;
         let status = answer.status().as_u16();
-        let mut body = Vec::new();
-        while let Some(piece) = answer.chunk().await.map_err(|_| AskError::Silent)? {
-            if body.len() + piece.len() > MAX_ANSWER_BYTES {
-                return Err(AskError::TooLong);
-            }
-            body.extend_from_slice(&piece);
-        }
+        let body = bounded::read(&mut answer, MAX_ANSWER_BYTES).await.map_err(|error| match error {
+            ReadError::TooLong => AskError::TooLong,
+            ReadError::Broken(_) => AskError::Silent,
+        })?;
         match status {
             200 => serde_json::from_slice(&body).map_err(AskError::NotOurs),
             401 => Err(AskError::Token),

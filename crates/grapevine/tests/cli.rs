@@ -2,9 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 /// A command that sees `env` and no other settings.
 fn grapevine(args: &[&str], env: &[(&str, &str)]) -> Command {
@@ -212,7 +215,7 @@ fn health_is_what_readyz_says() {
         let mut asked = [0; 20];
         stream.read_exact(&mut asked).unwrap();
         assert_eq!(&asked, b"GET /readyz HTTP/1.1");
-        std::io::Write::write_all(&mut stream, answer.as_bytes()).unwrap();
+        stream.write_all(answer.as_bytes()).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{output:?}");
@@ -238,6 +241,25 @@ fn read_message(stream: &mut impl Read) -> Vec<u8> {
     message
 }
 
+/// Answers every export that reaches `listener`, of whatever signal, and hands it on.
+fn collect(listener: TcpListener) -> mpsc::Receiver<Vec<u8>> {
+    let (exports, received) = mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let exports = exports.clone();
+            thread::spawn(move || answer_exports(stream.unwrap(), &exports));
+        }
+    });
+    received
+}
+
+fn answer_exports(mut stream: TcpStream, exports: &mpsc::Sender<Vec<u8>>) {
+    while stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0) {
+        exports.send(read_message(&mut stream)).ok();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+    }
+}
+
 /// Also the proof that spans of the last requests leave before the process does. Strings and ids
 /// stand in protobuf as they are, so no decoder is needed.
 #[test]
@@ -245,6 +267,7 @@ fn spans_reach_the_collector_before_the_end() {
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
     let collector = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", collector.local_addr().unwrap());
+    let exports = collect(collector);
     let mut router = Router::start(&[
         ("GRAPEVINE_LISTEN", "127.0.0.1:0"),
         ("GRAPEVINE_ADMIN_LISTEN", "127.0.0.1:0"),
@@ -255,25 +278,24 @@ fn spans_reach_the_collector_before_the_end() {
         ("HTTP_PROXY", "http://127.0.0.1:9"),
     ]);
     let listen = router.logged("router is up")["listen"].as_str().unwrap().to_owned();
-    let mut client = std::net::TcpStream::connect(listen).unwrap();
+    let mut client = TcpStream::connect(listen).unwrap();
     let body = r#"{"model":"llama-3","messages":[{"role":"user","content":"a secret prompt"}]}"#;
     let request = format!(
         "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n\
          traceparent: 00-{TRACE}-b7ad6b7169203331-01\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
-    std::io::Write::write_all(&mut client, request.as_bytes()).unwrap();
+    client.write_all(request.as_bytes()).unwrap();
     let answer = String::from_utf8(read_message(&mut client)).unwrap();
     assert!(answer.starts_with("HTTP/1.1 50"), "no engine listens: {answer}");
     drop(client);
     router.signal("-TERM");
-
-    let (mut stream, _) = collector.accept().unwrap();
-    let export = read_message(&mut stream);
-    std::io::Write::write_all(&mut stream, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
     assert_eq!(router.end().code(), Some(0));
 
-    assert!(export.starts_with(b"POST /v1/traces HTTP/1.1\r\n"));
+    // What had been sent by the end of the process was read by `collect`, or is about to be.
+    let mut exports = std::iter::from_fn(|| exports.recv_timeout(Duration::from_secs(30)).ok());
+    let of_traces = |export: &Vec<u8>| export.starts_with(b"POST /v1/traces HTTP/1.1\r\n");
+    let export = exports.find(of_traces).expect("an export of spans");
     let has = |needle: &[u8]| export.windows(needle.len()).any(|window| window == needle);
     for text in
         ["POST /v1/chat/completions", "route", "chat llama-3", "grapevine.reason", "service.instance.id"]

@@ -16,7 +16,9 @@ use super::fleet_view::Fleet;
 use super::merge::{Asked, merge};
 use super::status::{PeerStatus, Status};
 use super::survey::Observatory;
+use crate::auth::bearer;
 use crate::bounded;
+use crate::client;
 use crate::config::Secret;
 
 /// Peers that are asked; of a larger fleet the rest is named only.
@@ -45,20 +47,13 @@ pub struct Asker {
 impl Asker {
     /// One that shows `token` to peers.
     pub fn new(token: Option<&Secret>) -> Result<Self, reqwest::Error> {
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
+        let client = client::builder()
             .connect_timeout(LIMIT)
             .timeout(LIMIT)
             .pool_idle_timeout(Duration::from_secs(10))
             .http1_only()
             .build()?;
-        let bearer = token.and_then(|token| {
-            let mut value = HeaderValue::from_bytes(&[b"Bearer ", token.expose()].concat()).ok()?;
-            value.set_sensitive(true);
-            Some(value)
-        });
-        Ok(Self { client, token: bearer, last: Mutex::new(None) })
+        Ok(Self { client, token: token.and_then(|token| bearer(token).ok()), last: Mutex::new(None) })
     }
 
     async fn status_of(&self, peer: &PeerStatus, sealed: bool) -> Result<Box<Status>, &'static str> {

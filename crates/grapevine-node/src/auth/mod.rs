@@ -12,6 +12,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
+use crate::config::Secret;
 use crate::error::RouterError;
 use crate::watch::FileChanges;
 use keys::{KeyFileError, KeyRing};
@@ -118,6 +119,13 @@ fn load(path: &Path, before: &KeyRing) -> Result<KeyRing, KeysError> {
 fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     let bearer = headers.get(header::AUTHORIZATION).and_then(bearer_of);
     bearer.or_else(|| headers.get(X_API_KEY).map(HeaderValue::as_bytes))
+}
+
+/// A key as the value of `Authorization`.
+pub(crate) fn bearer(key: &Secret) -> Result<HeaderValue, header::InvalidHeaderValue> {
+    let mut value = HeaderValue::from_bytes(&[b"Bearer ", key.expose()].concat())?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// The token of `Bearer <token>`.

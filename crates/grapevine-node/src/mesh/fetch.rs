@@ -5,6 +5,7 @@ use std::time::Duration;
 use grapevine_mesh::{EXCHANGE_PATH, FetchError};
 
 use crate::bounded::{self, ReadError};
+use crate::client;
 
 /// Limit to connect. A peer that is there answers within a round trip.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -22,11 +23,7 @@ pub struct Fetcher(reqwest::Client);
 impl Fetcher {
     /// A client without connections.
     pub fn new() -> Result<Self, reqwest::Error> {
-        // Another router of this process may have set it: any will do.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
+        let client = client::builder()
             .retry(reqwest::retry::never())
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(TOTAL_TIMEOUT)
@@ -53,13 +50,8 @@ impl Fetcher {
     }
 }
 
-/// The innermost cause says what happened; the outer ones repeat the URL.
 fn unreachable(error: &reqwest::Error) -> FetchError {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    FetchError::Unreachable(cause.to_string())
+    FetchError::Unreachable(client::innermost(error))
 }
 
 #[cfg(test)]

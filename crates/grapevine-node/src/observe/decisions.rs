@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use grapevine_route::{Decision, Votes};
 use grapevine_tree::{Millis, Teacher};
 
+use crate::bounded::cut;
 use crate::replica::Replica;
 use crate::replica::health::Standing;
 
@@ -60,6 +61,15 @@ pub enum Lookup {
 }
 
 impl Lookup {
+    /// What it said, if it was asked.
+    pub fn of(asked: bool, answered: bool) -> Self {
+        match (asked, answered) {
+            (true, true) => Self::Answered,
+            (true, false) => Self::Late,
+            (false, _) => Self::None,
+        }
+    }
+
     /// The name in JSON and spans.
     pub const fn name(self) -> &'static str {
         match self {
@@ -170,7 +180,7 @@ impl Decisions {
 
 /// What a client wrote, cut to what is kept of it.
 pub fn short(text: &str) -> String {
-    text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or(text).to_owned()
+    cut(text, MAX_TEXT).to_owned()
 }
 
 #[cfg(test)]

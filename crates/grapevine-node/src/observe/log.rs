@@ -7,9 +7,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use grapevine_route::Decision;
@@ -57,7 +57,7 @@ pub struct Logged {
 /// Hands decisions to the writer.
 #[derive(Debug)]
 pub struct DecisionLog {
-    queue: Mutex<SyncSender<Logged>>,
+    queue: SyncSender<Logged>,
     counts: Arc<Counts>,
 }
 
@@ -94,13 +94,12 @@ impl DecisionLog {
             pending: 0,
         };
         std::thread::Builder::new().name("decision-log".to_owned()).spawn(move || writer.run(&decisions))?;
-        Ok(Self { queue: Mutex::new(queue), counts })
+        Ok(Self { queue, counts })
     }
 
     /// Writes it some time soon, or drops it.
     pub fn write(&self, logged: Logged) {
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if queue.try_send(logged).is_err() {
+        if self.queue.try_send(logged).is_err() {
             self.counts.dropped.fetch_add(1, Relaxed);
         }
     }

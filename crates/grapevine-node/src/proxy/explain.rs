@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use bytes::Bytes;
-use grapevine_route::Policy;
+use grapevine_route::Decision;
 use grapevine_tree::{Api, ReplicaId};
 use http::Method;
 
@@ -14,7 +14,6 @@ use super::{Proxy, keying, owner};
 use crate::error::RouterError;
 use crate::observe::decisions::{Considered, Lookup, short};
 use crate::replica::Replica;
-use grapevine_route::Decision;
 
 /// Candidates that are explained, at most.
 const CANDIDATES: usize = 256;
@@ -56,7 +55,7 @@ impl Proxy {
     ) -> Result<Explanation, RouterError> {
         let began = Instant::now();
         let api = Api::of_path(path);
-        let reads = self.picker.policy == Policy::Affinity && api != Api::Other && *method == Method::POST;
+        let reads = self.reads(method, api);
         let prompt =
             if reads { keying::extract(self.settings.key_seed, api, body).await } else { <_>::default() };
         let key = Arc::new(prompt.key);
@@ -77,11 +76,7 @@ impl Proxy {
             guarded: decision.guarded.and_then(|id| self.picker.replicas.load().get(id).cloned()),
             decision,
             wanted: shadowed.map(|shadowed| shadowed.wanted),
-            lookup: match (asks, &matches) {
-                (true, Some(_)) => Lookup::Answered,
-                (true, None) => Lookup::Late,
-                (false, _) => Lookup::None,
-            },
+            lookup: Lookup::of(asks, matches.is_some()),
             model: prompt.model.as_deref().map(short),
             key_bytes: key.bytes,
             boundaries: key.hashes.len(),

@@ -89,10 +89,6 @@ fn recorded(proxy: &Proxy, job: &Job<'_>, choice: Choice, attempt: u32, took: Du
 impl Job<'_> {
     /// What the tree said.
     pub(super) fn lookup(&self) -> Lookup {
-        match (self.keyed(), &self.matches) {
-            (Some(_), Some(_)) => Lookup::Answered,
-            (Some(_), None) => Lookup::Late,
-            (None, _) => Lookup::None,
-        }
+        Lookup::of(self.keyed().is_some(), self.matches.is_some())
     }
 }

@@ -51,7 +51,7 @@ impl Proxy {
         turn: u64,
     ) -> Job<'a> {
         let mut job = Job::new(exchange, api, turn);
-        if self.picker.policy != Policy::Affinity || api == Api::Other || *method != Method::POST {
+        if !self.reads(method, api) {
             return job;
         }
         let prompt = keying::extract(self.settings.key_seed, api, body).await;
@@ -67,6 +67,11 @@ impl Proxy {
         }
         job.key = Some(key);
         job
+    }
+
+    /// Whether such a request has a prompt that the policy wants to know.
+    pub(super) fn reads(&self, method: &Method, api: Api) -> bool {
+        self.picker.policy == Policy::Affinity && api != Api::Other && *method == Method::POST
     }
 
     /// Picks a replica and tells the tree at once: the next request with this prefix must see it,

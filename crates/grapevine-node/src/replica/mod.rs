@@ -17,7 +17,8 @@ use http::{HeaderMap, HeaderValue, header};
 use reqwest::Url;
 
 use crate::auth::X_API_KEY;
-use crate::config::{ReplicaSpec, Secret};
+use crate::auth::bearer;
+use crate::config::ReplicaSpec;
 use crate::discovery::{Source, SourceView};
 use crate::engine::{Kind, Reading};
 use health::Health;
@@ -254,13 +255,6 @@ impl Replica {
     }
 }
 
-/// A key as the value of `Authorization`.
-pub(crate) fn bearer(key: &Secret) -> Result<HeaderValue, header::InvalidHeaderValue> {
-    let mut value = HeaderValue::from_bytes(&[b"Bearer ", key.expose()].concat())?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
 impl Counters {
     /// A request was sent with this prediction.
     pub fn picked(&self, prompt_tokens: u32, predicted_tokens: u32) {
@@ -279,6 +273,7 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Secret;
 
     fn spec(name: &str, url: &str) -> ReplicaSpec {
         ReplicaSpec::new(name, url)

@@ -16,7 +16,9 @@ use reqwest::{Certificate, Identity, Url};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::ExportError;
+use super::export::pem;
 use crate::bounded;
+use crate::client::{self, innermost};
 use crate::config::{Export, Protocol};
 
 /// Tries of one export.
@@ -76,23 +78,17 @@ impl Courier {
     /// A courier without connections. It ignores proxies of the environment, as all traffic within a cluster
     /// does.
     pub(super) fn new(export: &Export) -> Result<Self, ExportError> {
-        // Whoever was first in this process has installed it.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
-        builder = match export.protocol {
-            Protocol::Grpc => builder.http2_prior_knowledge(),
-            Protocol::HttpProtobuf => builder,
-        };
-        let read = |path: &std::path::Path| {
-            std::fs::read(path).map_err(|source| ExportError::File { path: path.to_owned(), source })
+        let mut builder = match export.protocol {
+            Protocol::Grpc => client::builder().http2_prior_knowledge(),
+            Protocol::HttpProtobuf => client::builder(),
         };
         if let Some(path) = &export.ca {
-            let authorities = Certificate::from_pem_bundle(&read(path)?).map_err(ExportError::Client)?;
+            let authorities = Certificate::from_pem_bundle(&pem(path)?).map_err(ExportError::Client)?;
             builder = builder.tls_certs_merge(authorities);
         }
         if let Some((certificate, key)) = &export.identity {
-            let pem = [read(certificate)?, b"\n".to_vec(), read(key)?].concat();
-            builder = builder.identity(Identity::from_pem(&pem).map_err(ExportError::Client)?);
+            let both = [pem(certificate)?, b"\n".to_vec(), pem(key)?].concat();
+            builder = builder.identity(Identity::from_pem(&both).map_err(ExportError::Client)?);
         }
         let mut headers = export.headers.clone();
         let kind = match export.protocol {
@@ -208,13 +204,4 @@ async fn grpc_status(answer: http::Response<reqwest::Body>) -> Result<(), SendEr
 
 fn code_of(headers: &HeaderMap) -> Option<u32> {
     headers.get("grpc-status")?.to_str().ok()?.parse().ok()
-}
-
-/// The innermost cause says what happened; the outer ones repeat the URL.
-fn innermost(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }

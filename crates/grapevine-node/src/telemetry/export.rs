@@ -1,11 +1,10 @@
 //! Spans, log records and metrics on their way to a collector. Spans and log records leave through the
 //! exporters of `opentelemetry-otlp`; queue, thread and counts are ours ([`super::batch`]).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::HeaderMap;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{Context, Key, KeyValue};
 use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
@@ -97,54 +96,67 @@ impl Spans {
 /// The exporter of `opentelemetry-otlp`; one for gRPC lives on `runtime`.
 fn span_exporter(export: &Export, runtime: &Runtime) -> Result<SpanExporter, ExportError> {
     let built = match export.protocol {
-        Protocol::HttpProtobuf => SpanExporter::builder()
-            .with_http()
-            .with_http_client(Courier::new(export)?)
-            .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
-            .with_endpoint(&export.endpoint)
-            .with_timeout(export.timeout)
-            .build(),
+        Protocol::HttpProtobuf => over_http(SpanExporter::builder().with_http(), export)?.build(),
         Protocol::Grpc => {
             let _there = runtime.enter();
-            let builder = SpanExporter::builder().with_tonic().with_endpoint(origin(export)?);
-            let builder = builder.with_timeout(export.timeout).with_metadata(metadata(&export.headers));
-            match tls(export)? {
-                Some(tls) => builder.with_tls_config(tls).build(),
-                None => builder.build(),
-            }
+            over_grpc(SpanExporter::builder().with_tonic(), export)?.build()
         }
     };
     built.map_err(|error| ExportError::Exporter(Box::new(error)))
 }
 
+/// What every exporter over HTTP is told.
+pub(super) fn over_http<B: WithHttpConfig + WithExportConfig>(
+    exporter: B,
+    export: &Export,
+) -> Result<B, ExportError> {
+    Ok(exporter
+        .with_http_client(Courier::new(export)?)
+        .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
+        .with_endpoint(&export.endpoint)
+        .with_timeout(export.timeout))
+}
+
+/// What every exporter over gRPC is told.
+pub(super) fn over_grpc<B: WithTonicConfig + WithExportConfig>(
+    exporter: B,
+    export: &Export,
+) -> Result<B, ExportError> {
+    let exporter = exporter
+        .with_endpoint(origin(export)?)
+        .with_timeout(export.timeout)
+        .with_metadata(MetadataMap::from_headers(export.headers.clone()));
+    Ok(match tls(export)? {
+        Some(tls) => exporter.with_tls_config(tls),
+        None => exporter,
+    })
+}
+
 /// Scheme, host and port of a collector: gRPC knows its paths itself.
-pub(super) fn origin(export: &Export) -> Result<String, ExportError> {
+fn origin(export: &Export) -> Result<String, ExportError> {
     let bad = || ExportError::Endpoint(export.endpoint.clone());
     let url = Url::parse(&export.endpoint).map_err(|_| bad())?;
     Ok(url.origin().ascii_serialization())
 }
 
-/// What is sent with every call.
-pub(super) fn metadata(headers: &HeaderMap) -> MetadataMap {
-    MetadataMap::from_headers(headers.clone())
-}
-
 /// What a collector behind TLS is shown and must show.
-pub(super) fn tls(export: &Export) -> Result<Option<ClientTlsConfig>, ExportError> {
+fn tls(export: &Export) -> Result<Option<ClientTlsConfig>, ExportError> {
     if !export.endpoint.starts_with("https:") {
         return Ok(None);
     }
-    let read = |path: &PathBuf| {
-        std::fs::read(path).map_err(|source| ExportError::File { path: path.clone(), source })
-    };
     let mut tls = ClientTlsConfig::new().with_native_roots();
     if let Some(path) = &export.ca {
-        tls = tls.ca_certificate(Certificate::from_pem(read(path)?));
+        tls = tls.ca_certificate(Certificate::from_pem(pem(path)?));
     }
     if let Some((certificate, key)) = &export.identity {
-        tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+        tls = tls.identity(Identity::from_pem(pem(certificate)?, pem(key)?));
     }
     Ok(Some(tls))
+}
+
+/// A file with certificates or a key.
+pub(super) fn pem(path: &Path) -> Result<Vec<u8>, ExportError> {
+    std::fs::read(path).map_err(|source| ExportError::File { path: path.to_owned(), source })
 }
 
 /// Puts ended spans into the queue.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use opentelemetry::InstrumentationScope;
 use opentelemetry::logs::{AnyValue, LogRecord, Logger, LoggerProvider, Severity};
-use opentelemetry_otlp::{LogExporter, WithExportConfig, WithHttpConfig, WithTonicConfig};
+use opentelemetry_otlp::LogExporter;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::logs::{
@@ -19,8 +19,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 use super::batch::{self, Counts, Queue, Worker, is_exporter};
-use super::courier::Courier;
-use super::export::{ExportError, metadata, origin, tls};
+use super::export::{ExportError, over_grpc, over_http};
+use crate::bounded::cut;
 use crate::config::{Batching, Export, Protocol};
 
 /// Longest text of a record, bytes.
@@ -55,21 +55,10 @@ pub(super) fn start(
 /// The exporter of `opentelemetry-otlp`; one for gRPC lives on `runtime`.
 fn log_exporter(export: &Export, runtime: &Runtime) -> Result<LogExporter, ExportError> {
     let built = match export.protocol {
-        Protocol::HttpProtobuf => LogExporter::builder()
-            .with_http()
-            .with_http_client(Courier::new(export)?)
-            .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
-            .with_endpoint(&export.endpoint)
-            .with_timeout(export.timeout)
-            .build(),
+        Protocol::HttpProtobuf => over_http(LogExporter::builder().with_http(), export)?.build(),
         Protocol::Grpc => {
             let _there = runtime.enter();
-            let builder = LogExporter::builder().with_tonic().with_endpoint(origin(export)?);
-            let builder = builder.with_timeout(export.timeout).with_metadata(metadata(&export.headers));
-            match tls(export)? {
-                Some(tls) => builder.with_tls_config(tls).build(),
-                None => builder.build(),
-            }
+            over_grpc(LogExporter::builder().with_tonic(), export)?.build()
         }
     };
     built.map_err(|error| ExportError::Exporter(Box::new(error)))
@@ -152,7 +141,7 @@ impl Fields<'_> {
 
 impl Visit for Fields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let written = AnyValue::from(short(&format!("{value:?}")));
+        let written = AnyValue::from(cut(&format!("{value:?}"), MAX_TEXT).to_owned());
         if field.name() == "message" {
             self.record.set_body(written);
         } else {
@@ -161,7 +150,7 @@ impl Visit for Fields<'_> {
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.add(field, short(value).into());
+        self.add(field, cut(value, MAX_TEXT).to_owned().into());
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
@@ -179,8 +168,4 @@ impl Visit for Fields<'_> {
     fn record_bool(&mut self, field: &Field, value: bool) {
         self.add(field, value.into());
     }
-}
-
-fn short(text: &str) -> String {
-    text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or(text).to_owned()
 }

@@ -15,6 +15,7 @@ use opentelemetry_sdk::trace::{SdkTracer, Span};
 
 use super::batch::{Counts, ExportCounts};
 use super::w3c;
+use crate::bounded::cut;
 use crate::observe::decisions::Considered;
 
 /// Longest path that is recorded, bytes.
@@ -379,5 +380,5 @@ fn version_name(version: Version) -> &'static str {
 }
 
 fn shortened(path: &str) -> String {
-    path.get(..path.floor_char_boundary(MAX_PATH)).unwrap_or(path).to_owned()
+    cut(path, MAX_PATH).to_owned()
 }

@@ -120,14 +120,7 @@ async fn a13_only_the_clients_own_request_ends_whatever_ids_are_sent() {
 
 #[tokio::test]
 async fn a14_readiness_does_not_wait_for_streams_that_are_dropped_at_once() {
-    let engine = RawEngine::start(|mut conn| async move {
-        conn.request().await;
-        conn.write(EVENT_STREAM).await;
-        let event = format!("data: {}\n\n", "x".repeat(16_000));
-        while conn.chunk(event.as_bytes()).await {}
-        conn.closed().await;
-    })
-    .await;
+    let engine = RawEngine::torrent().await;
     let router = TestRouter::before(&[&engine]).await;
     let mut clients = Vec::new();
     for _ in 0..30 {

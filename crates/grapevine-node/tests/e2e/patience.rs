@@ -43,14 +43,7 @@ async fn a_body_that_comes_slowly_is_waited_for() {
 
 #[tokio::test]
 async fn a_client_that_takes_nothing_of_its_answer_lets_the_engine_go() {
-    let engine = RawEngine::start(|mut conn| async move {
-        conn.request().await;
-        conn.write(EVENT_STREAM).await;
-        let event = format!("data: {}\n\n", "x".repeat(16_000));
-        while conn.chunk(event.as_bytes()).await {}
-        conn.closed().await;
-    })
-    .await;
+    let engine = RawEngine::torrent().await;
     let router = impatient(&engine).await;
     let mut client = RawClient::send(router.addr, chat_stream()).await;
     client.read_until("data: ").await;

@@ -223,6 +223,18 @@ impl RawEngine {
         Self::answering(json_response(status, body)).await
     }
 
+    /// Begins to answer with a stream, and writes large events for as long as somebody takes them.
+    pub(crate) async fn torrent() -> Self {
+        Self::start(|mut conn| async move {
+            conn.request().await;
+            conn.write(EVENT_STREAM).await;
+            let event = format!("data: {}\n\n", "x".repeat(16_000));
+            while conn.chunk(event.as_bytes()).await {}
+            conn.closed().await;
+        })
+        .await
+    }
+
     /// Requests so far, probes excepted.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.log.seen.lock().expect("no panic holds it").clone()
