@@ -44,6 +44,30 @@ fn health_of(router: &Router, replica: usize) -> String {
     router.status().replicas[replica].health.clone()
 }
 
+/// As real engines do: what reached the socket in time is read, however late its owner wakes.
+#[test]
+fn a_stopped_engine_reads_what_came_before_its_connections_were_idle_for_too_long() {
+    const IDLE: Duration = Duration::from_millis(800);
+    let engine = Engine::start(&["--keep-alive-idle-ms", "800"]);
+    let mut stream = TcpStream::connect(engine.url.strip_prefix("http://").unwrap()).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut ask = || {
+        stream.write_all(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        stream.try_clone().unwrap()
+    };
+    let read_status = |mut stream: TcpStream| {
+        let mut answer = [0; 256];
+        let length = stream.read(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer[..length.min(15)]).into_owned()
+    };
+    assert_eq!(read_status(ask()), "HTTP/1.1 200 OK");
+    engine.process.signal("STOP");
+    let asked = ask();
+    std::thread::sleep(2 * IDLE);
+    engine.process.signal("CONT");
+    assert_eq!(read_status(asked), "HTTP/1.1 200 OK");
+}
+
 #[test]
 fn a20_a_stopped_engine_hurts_nobody_else_and_comes_back() {
     let engines = quick(3);

@@ -9,14 +9,17 @@ mod descriptors;
 mod engine;
 mod explain;
 mod figures;
+mod fleet;
 mod health;
 mod key;
 mod load;
+mod local;
 mod replay;
 mod runtime;
 mod screen;
 mod serve;
 mod shell;
+mod soak;
 mod top;
 mod up;
 mod verdict;
@@ -61,6 +64,8 @@ enum Command {
     Engine(grapevine_testkit::engine::EngineArgs),
     /// Send traffic with shared prefixes to routers that run already
     Load(load::LoadArgs),
+    /// Run a fleet on this machine whose engines and routers die and come back, and judge what it costs
+    Soak(soak::SoakArgs),
     /// Replay recorded traffic through the code that serves, in virtual time
     Replay(grapevine_sim::replay::ReplayArgs),
     /// Ask the router of this environment whether it is ready; exit code 0 or 1, for container checks
@@ -86,6 +91,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Engine(args) => engine::run(args),
         Command::Load(args) => load::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Health => health::run(),
         Command::Key(args) => key::run(&args),

@@ -11,6 +11,7 @@ pub(super) fn status(id: &str) -> Status {
             id: id.to_owned(),
             version: "0.1.0".to_owned(),
             uptime_seconds: 10.0,
+            tasks: 40,
             phase: "serving".to_owned(),
             policy: "affinity".to_owned(),
             mode: "route".to_owned(),

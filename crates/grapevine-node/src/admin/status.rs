@@ -60,6 +60,9 @@ pub struct RouterStatus {
     pub version: String,
     /// Seconds since its start.
     pub uptime_seconds: f64,
+    /// Asynchronous tasks that are alive: connections, requests and the actors.
+    #[serde(default)]
+    pub tasks: usize,
     /// `joining`, `serving` or `draining`.
     pub phase: String,
     /// How it chooses.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use grapevine_mesh::MeshHandle;
 use grapevine_route::Policy;
+use tokio::runtime::Handle;
 
 use super::ask::Asker;
 use super::fleet::{gossip, peers};
@@ -175,6 +176,7 @@ impl Observatory {
             id: self.router_id.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.clock.uptime().as_secs_f64(),
+            tasks: Handle::try_current().map_or(0, |runtime| runtime.metrics().num_alive_tasks()),
             phase: self.phase().to_owned(),
             policy: policy_name(self.policy).to_owned(),
             mode: self.mode.name().to_owned(),

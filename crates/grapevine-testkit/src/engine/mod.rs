@@ -26,6 +26,7 @@ mod error;
 mod fault;
 mod generate;
 mod gzip;
+mod idle;
 mod metrics;
 mod prompt;
 mod request;

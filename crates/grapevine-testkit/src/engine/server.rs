@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 
 use super::config::EngineConfig;
 use super::fault::Faults;
+use super::idle::IdleTimer;
 use super::routes::{Conn, answer};
 use super::state::Core;
 use super::wire::{Wire, WireControl};
@@ -170,10 +171,7 @@ async fn converse(stream: TcpStream, core: Arc<Core>, restarter: Restarter) {
     let service = service_fn(move |request| answer(Arc::clone(&conn), request));
     let io = TokioIo::new(Wire::new(stream, Arc::clone(&wire)));
     let mut serving = std::pin::pin!(
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(idle)
-            .serve_connection(io, service)
+        http1::Builder::new().timer(IdleTimer).header_read_timeout(idle).serve_connection(io, service)
     );
     tokio::select! {
         biased; // what is to be written before the cut goes first

@@ -67,8 +67,28 @@ struct Details {
     cached_tokens: Option<u64>,
 }
 
-/// A failed request, in words.
-type Failure = String;
+/// Why there is no whole answer, in words.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Nobody took the connection: somebody else can be asked.
+    Unreached(String),
+    /// Anything after that.
+    Broken(String),
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self::Broken(text)
+    }
+}
+
+impl Failure {
+    pub(crate) fn into_text(self) -> String {
+        match self {
+            Self::Unreached(text) | Self::Broken(text) => text,
+        }
+    }
+}
 
 /// Sends `body` and reads the answer to its end into `outcome`.
 pub(crate) async fn exchange(
@@ -88,27 +108,30 @@ async fn read_answer(
     sent: Instant,
     outcome: &mut Outcome,
 ) -> Result<(), Failure> {
-    let response = request.send().await.map_err(|error| describe(&error))?;
+    let response = request.send().await.map_err(|error| match error.is_connect() {
+        true => Failure::Unreached(describe(&error)),
+        false => Failure::Broken(describe(&error)),
+    })?;
     outcome.status = Some(response.status().as_u16());
     outcome.replica = text_header(&response, REPLICA_HEADER);
     if !response.status().is_success() {
-        return Err(refusal(response).await);
+        return Err(refusal(response).await.into());
     }
-    if stream {
-        read_stream(response, sent, outcome).await
-    } else {
-        read_whole(response, sent, outcome).await
+    match stream {
+        true => read_stream(response, sent, outcome).await?,
+        false => read_whole(response, sent, outcome).await?,
     }
+    Ok(())
 }
 
-async fn refusal(response: Response) -> Failure {
+async fn refusal(response: Response) -> String {
     let status = response.status();
     let text = response.text().await.unwrap_or_default();
     let text: String = text.chars().take(ERROR_TEXT_BYTES).collect();
     format!("{status}: {text}")
 }
 
-async fn read_whole(response: Response, sent: Instant, outcome: &mut Outcome) -> Result<(), Failure> {
+async fn read_whole(response: Response, sent: Instant, outcome: &mut Outcome) -> Result<(), String> {
     let mut body = Vec::new();
     let mut chunks = response.bytes_stream();
     while let Some(chunk) = chunks.next().await {
@@ -127,7 +150,7 @@ async fn read_whole(response: Response, sent: Instant, outcome: &mut Outcome) ->
     Ok(())
 }
 
-async fn read_stream(response: Response, sent: Instant, outcome: &mut Outcome) -> Result<(), Failure> {
+async fn read_stream(response: Response, sent: Instant, outcome: &mut Outcome) -> Result<(), String> {
     let mut events = Events::default();
     let mut chunks = response.bytes_stream();
     let mut done = false;
@@ -144,7 +167,7 @@ async fn read_stream(response: Response, sent: Instant, outcome: &mut Outcome) -
 }
 
 /// Looks into an event only when it has something to say: most are tokens.
-fn note_event(data: &str, outcome: &mut Outcome) -> Result<(), Failure> {
+fn note_event(data: &str, outcome: &mut Outcome) -> Result<(), String> {
     if data.starts_with("{\"error\"") {
         return Err(format!("error event: {}", data.chars().take(ERROR_TEXT_BYTES).collect::<String>()));
     }
@@ -168,7 +191,7 @@ fn text_header(response: &Response, name: &str) -> Option<String> {
 }
 
 /// An error with its causes, without the URL.
-fn describe(error: &reqwest::Error) -> Failure {
+fn describe(error: &reqwest::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {

@@ -8,7 +8,7 @@ use reqwest::Client;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::client::{ClientError, exchange, http_client, post};
+use super::client::{ClientError, Failure, exchange, http_client, post};
 use super::report::{Outcome, Report};
 use super::turns::{Turn, Turns};
 use crate::engine::DEFAULT_MODEL;
@@ -19,6 +19,9 @@ use crate::workload::Ask;
 pub struct LoadConfig {
     /// Base URLs of the routers; request `i` goes to target `i` modulo their number.
     pub targets: Vec<String>,
+    /// Ask the next target when nobody takes the connection, as a balancer in front of them would.
+    /// Default false.
+    pub fail_over: bool,
     /// Requests at the same time at most. Default 16.
     pub connections: usize,
     /// Requests a second in all; without it each connection sends when its last answer is read.
@@ -43,6 +46,7 @@ impl LoadConfig {
         let slashless = |url: T| url.into().trim_end_matches('/').to_owned();
         Self {
             targets: targets.into_iter().map(slashless).collect(),
+            fail_over: false,
             connections: 16,
             rate: None,
             stream: false,
@@ -154,20 +158,32 @@ impl<I: Iterator<Item = Ask>> Run<'_, I> {
     }
 
     async fn send(&self, ask: &Ask) {
-        let config = &self.load.config;
-        let target = ask.index.checked_rem(self.urls.len()).unwrap_or(0);
         let mut outcome =
-            Outcome { index: ask.index, group: ask.group, turn: ask.turn, target, ..Outcome::default() };
-        let result = match self.urls.get(target) {
-            Some(url) => {
-                let body = ask.body(&config.model, config.max_tokens, config.stream);
-                let request = post(&self.load.client, url, config.api_key.as_deref(), body);
-                exchange(request, config.stream, &mut outcome).await
-            }
-            None => Err("no target".to_owned()),
-        };
-        outcome.error = result.err();
+            Outcome { index: ask.index, group: ask.group, turn: ask.turn, ..Outcome::default() };
+        outcome.error = self.ask_targets(ask, &mut outcome).await.err();
         (self.load.on_outcome)(&outcome);
-        self.report.lock().unwrap_or_else(PoisonError::into_inner).add(outcome, config.keep_outcomes);
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        report.add(outcome, self.load.config.keep_outcomes);
+    }
+
+    /// Asks the target whose turn it is, then the others if they may be asked.
+    async fn ask_targets(&self, ask: &Ask, outcome: &mut Outcome) -> Result<(), String> {
+        let config = &self.load.config;
+        let tries = if config.fail_over { self.urls.len() } else { 1 };
+        let mut error = "no target".to_owned();
+        for (target, url) in self.urls.iter().enumerate().cycle().skip(self.turn_of(ask)).take(tries) {
+            outcome.target = target;
+            let body = ask.body(&config.model, config.max_tokens, config.stream);
+            let request = post(&self.load.client, url, config.api_key.as_deref(), body);
+            match exchange(request, config.stream, outcome).await {
+                Err(Failure::Unreached(text)) => error = text,
+                result => return result.map_err(Failure::into_text),
+            }
+        }
+        Err(error)
+    }
+
+    fn turn_of(&self, ask: &Ask) -> usize {
+        ask.index.checked_rem(self.urls.len()).unwrap_or(0)
     }
 }

@@ -43,6 +43,21 @@ async fn requests_go_to_the_targets_in_turn() {
 }
 
 #[tokio::test]
+async fn a_target_that_takes_no_connection_is_passed_over_if_that_is_wanted() {
+    let engine = instant().await;
+    // A port that nobody listens on: one just given back may be another test's by now.
+    let targets = ["http://127.0.0.1:1".to_owned(), engine.url()];
+    for (fail_over, errors) in [(false, 15), (true, 0)] {
+        let config = LoadConfig { fail_over, ..LoadConfig::new(targets.clone()) };
+        let report = Load::new(config).unwrap().run(Workload::new(small(Scenario::Uniform))).await;
+        assert_eq!((report.requests, report.errors), (30, errors), "{:?}", report.first_error);
+    }
+    let nobody = LoadConfig { fail_over: true, ..LoadConfig::new(["http://127.0.0.1:1"]) };
+    let report = Load::new(nobody).unwrap().run(Workload::new(small(Scenario::Uniform))).await;
+    assert_eq!(report.errors, 30);
+}
+
+#[tokio::test]
 async fn a_conversation_has_one_request_at_a_time() {
     let config =
         EngineConfig { base: Duration::from_millis(2), serial_prefill: false, ..EngineConfig::instant() };

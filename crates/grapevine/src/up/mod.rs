@@ -10,7 +10,6 @@
 //! load ──▶ router, random ─────────────────────────────────────▶ as many engines again
 //! ```
 
-mod fleet;
 mod plain;
 mod sample;
 mod side;

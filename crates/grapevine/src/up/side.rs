@@ -11,8 +11,8 @@ use grapevine_testkit::load::{Load, LoadConfig, Outcome, Stop, http_client};
 use grapevine_testkit::workload::{Scenario, Workload, WorkloadConfig, mix};
 use tokio::time::Instant;
 
-use super::fleet::Fleet;
 use super::sample::SideSample;
+use crate::fleet::Fleet;
 
 /// "Now" in the view: long enough to be calm, short enough to see a change.
 const NOW: Duration = Duration::from_secs(5);
@@ -84,7 +84,9 @@ impl Side {
         let simulated: Vec<String> = engines.iter().map(EngineHandle::url).collect();
         let replicas = if simulated.is_empty() { &plan.replicas } else { &simulated };
         let tag = if plan.policy == "random" { "random-" } else { "r" };
-        let fleet = Fleet::start(plan.routers, &plan.policy, replicas, tag).await?;
+        let settings =
+            [("GRAPEVINE_REPLICAS", replicas.join(",")), ("GRAPEVINE_POLICY", plan.policy.clone())];
+        let fleet = Fleet::start(plan.routers, tag, &settings).await?;
         let model = match &plan.model {
             Some(model) => model.clone(),
             None if plan.engines > 0 => DEFAULT_MODEL.to_owned(),
