@@ -32,8 +32,8 @@ pub enum Retry {
 /// Why the router answers instead of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum RouterError {
-    /// A path that administers engines.
-    #[error("this path administers an engine and is closed on the public port")]
+    /// A path that administers engines, or hides where it leads.
+    #[error("this path administers an engine, or hides where it leads: it is closed on the public port")]
     AdminPath,
     /// A request target that is no path.
     #[error("the request target is not a path")]

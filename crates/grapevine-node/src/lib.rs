@@ -18,6 +18,7 @@ pub mod mesh;
 pub mod metrics;
 pub mod observe;
 mod patient;
+mod percent;
 pub mod proxy;
 pub mod replica;
 pub mod server;

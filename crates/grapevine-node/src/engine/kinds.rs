@@ -96,7 +96,15 @@ static VLLM: Profile = Profile {
         (On::Any, Prefix("/v1/load_lora_adapter")),
         (On::Any, Prefix("/v1/unload_lora_adapter")),
         (On::Any, Prefix("/abort_request")),
+        (On::Any, Prefix("/init_weight")),
+        (On::Any, Prefix("/start_weight")),
+        (On::Any, Prefix("/start_draft_weight")),
         (On::Any, Prefix("/update_weight")),
+        (On::Any, Prefix("/finish_weight")),
+        (On::Any, Prefix("/shutdown_weight")),
+        (On::Any, Prefix("/weight_")),
+        (On::Any, Exact("/release_kv_cache_memory")),
+        (On::Any, Exact("/kv_event_sources")),
     ],
 };
 
@@ -120,7 +128,6 @@ static SGLANG: Profile = Profile {
         (On::Any, Exact("/freeze_gc")),
         (On::Any, Exact("/configure_logging")),
         (On::Any, Exact("/get_weights_by_name")),
-        (On::Any, Prefix("/init_weights_")),
         (On::Any, Prefix("/destroy_weights_")),
         (On::Any, Prefix("/send_weights_")),
         (On::Any, Prefix("/dumper")),
@@ -143,7 +150,8 @@ static LLAMA_CPP: Profile = Profile {
     any_name: true,
     admin: &[
         (On::Writes, Exact("/props")),
-        (On::Writes, Prefix("/slots")),
+        // Reading them shows what others ask for.
+        (On::Any, Prefix("/slots")),
         (On::Writes, Exact("/lora-adapters")),
         (On::Writes, Exact("/models")),
         (On::Any, Exact("/models/load")),
@@ -169,7 +177,13 @@ static TENSOR_RT: Profile = Profile {
     health_takes: SECOND,
     keep_alive: KEEP_ALIVE,
     any_name: false,
-    admin: &[],
+    admin: &[
+        (On::Any, Exact("/release_memory")),
+        (On::Any, Exact("/resume_memory")),
+        (On::Any, Exact("/steady_clock_offset")),
+        // Each is shown once, with the token ids of whoever's prompt it was.
+        (On::Any, Exact("/kv_cache_events")),
+    ],
 };
 
 static TRITON: Profile = Profile {
@@ -187,7 +201,15 @@ static PLAIN: Profile = Profile {
     health_takes: SECOND,
     keep_alive: None,
     any_name: false,
-    admin: &[],
+    // Ollama's, which changes what models there are.
+    admin: &[
+        (On::Any, Exact("/api/pull")),
+        (On::Any, Exact("/api/push")),
+        (On::Any, Exact("/api/create")),
+        (On::Any, Exact("/api/copy")),
+        (On::Any, Exact("/api/delete")),
+        (On::Any, Prefix("/api/blobs")),
+    ],
 };
 
 static PROFILES: [&Profile; 7] = [&VLLM, &SGLANG, &LLAMA_CPP, &TGI, &TENSOR_RT, &TRITON, &PLAIN];
@@ -280,5 +302,36 @@ mod tests {
         assert!(administers(&Method::POST, "/props") && !administers(&Method::GET, "/props"));
         assert!(administers(&Method::POST, "/v2/repository/models/m/unload"));
         assert!(!administers(&Method::POST, "/v2/models/m/generate"));
+    }
+
+    #[test]
+    fn whoever_changes_weights_memory_or_models_administers() {
+        for path in [
+            "/init_weight_transfer_engine",
+            "/start_weight_update",
+            "/start_draft_weight_update",
+            "/update_weights",
+            "/finish_weight_update",
+            "/shutdown_weight_transfer_engine",
+            "/weight_checker",
+            "/release_kv_cache_memory",
+            "/init_weights_update_group",
+            "/release_memory",
+            "/resume_memory",
+            "/api/delete",
+            "/api/blobs/sha256:1",
+        ] {
+            assert!(administers(&Method::POST, path), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_others_ask_for_is_not_shown() {
+        for path in ["/slots", "/slots/0", "/kv_cache_events", "/kv_event_sources"] {
+            assert!(administers(&Method::GET, path), "{path}");
+        }
+        for path in ["/api/chat", "/api/tags", "/is_paused", "/load"] {
+            assert!(!administers(&Method::GET, path), "{path}");
+        }
     }
 }

@@ -1,53 +1,65 @@
 //! Engine paths that administer the engine: closed on the public port.
 //!
 //! A deny list (of each kind in [`crate::engine::kinds`]), because allow lists of API paths age badly: every
-//! other path is forwarded and the engine answers. Paths are compared in a canonical form (decoded, lower case, no dot segments, no
-//! doubled or trailing slashes), since engines and the HTTP client both normalise.
+//! other path is forwarded and the engine answers. Paths are compared in a canonical form (decoded, lower
+//! case, no doubled or trailing slashes), since engines and the HTTP client both normalise, each in its own
+//! way. A path that they might disagree about is closed too.
 
 use std::borrow::Cow;
 
 use http::Method;
 
 use crate::engine::kinds::administers;
+use crate::percent;
 
 /// Percent-decodings until a path must be stable: an engine decodes once, a hop between may too.
 const MAX_DECODINGS: usize = 3;
 
-/// Whether `path` administers an engine.
+/// Whether `path` administers an engine, or hides where it leads.
 pub fn denied(method: &Method, path: &str) -> bool {
-    let Some(path) = canonical(path) else { return true };
-    administers(method, &path)
+    canonical(path).is_none_or(|path| administers(method, &path))
 }
 
-/// The form that is compared; `None` when decoding does not come to an end.
+/// The form that is compared. `None` for what no API needs and everybody reads differently: a segment `..`
+/// however it is escaped, a control character (Python's `$` matches before a final line break), and
+/// more decodings than there are hops.
 fn canonical(path: &str) -> Option<Cow<'_, str>> {
     if is_plain(path) {
         return Some(Cow::Borrowed(path));
     }
-    let mut path = path.as_bytes().to_vec();
-    let mut decodings = 0;
-    while path.contains(&b'%') {
-        let decoded = decode(&path);
-        if decoded == path {
-            break;
-        }
-        path = decoded;
-        decodings += 1;
-        if decodings > MAX_DECODINGS {
-            return None;
-        }
+    let path = decoded(path)?;
+    if path.iter().any(u8::is_ascii_control) {
+        return None;
     }
     let text = String::from_utf8_lossy(&path).to_ascii_lowercase().replace('\\', "/");
-    let mut segments: Vec<&str> = Vec::new();
+    let mut canonical = String::with_capacity(text.len());
+    // What a hop that decodes would take for the end of the path.
+    let text = text.split(['?', '#']).next().unwrap_or_default();
     for segment in text.split('/') {
-        match segment {
+        // Parameters of a segment are ignored by some servers.
+        match segment.split(';').next().unwrap_or(segment) {
             "" | "." => {}
-            ".." => drop(segments.pop()),
-            // Parameters of a segment are ignored by some servers.
-            _ => segments.push(segment.split(';').next().unwrap_or(segment)),
+            ".." => return None,
+            name => canonical.extend(["/", name]),
         }
     }
-    Some(Cow::Owned(format!("/{}", segments.join("/"))))
+    if canonical.is_empty() {
+        canonical.push('/');
+    }
+    Some(Cow::Owned(canonical))
+}
+
+/// `path` with every escape resolved, also those within escapes.
+fn decoded(path: &str) -> Option<Vec<u8>> {
+    let mut path = path.as_bytes().to_vec();
+    for _ in 0..=MAX_DECODINGS {
+        let next = percent::decode(&path);
+        if next == path {
+            return Some(path);
+        }
+        path = next;
+    }
+    None
 }
 
 /// Nothing to normalise: the usual case, without an allocation.
@@ -64,21 +76,6 @@ fn is_plain(path: &str) -> bool {
         last = byte;
     }
     last != b'/' || bytes.len() == 1
-}
-
-fn decode(path: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(path.len());
-    let mut rest = path;
-    while let Some((&first, tail)) = rest.split_first() {
-        let escape = (first == b'%').then(|| tail.get(..2).and_then(hex)).flatten();
-        out.push(escape.unwrap_or(first));
-        rest = if escape.is_some() { tail.get(2..).unwrap_or_default() } else { tail };
-    }
-    out
-}
-
-fn hex(pair: &[u8]) -> Option<u8> {
-    u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()
 }
 
 #[cfg(test)]
@@ -108,6 +105,17 @@ mod tests {
             "/shutdown",
             "/v1/load_lora_adapter",
             "/%25252525252566lush_cache",
+            // The client library resolves `..` before an engine decodes: this reaches it as /flush_cache.
+            "/a%2fb/../flush_cache",
+            "/x;y/%2e%2E;z/flush_cache",
+            // Python's `$` matches before a final line break.
+            "/flush_cache%0a",
+            "/flush_cache%250A",
+            "/flush_cache%00",
+            "/flush_cache%3fx",
+            "/;x/flush_cache",
+            // Looks like a Triton generation.
+            "/v2/models/../../flush_cache/generate",
         ] {
             assert!(denied(&Method::POST, path), "{path}");
             assert!(denied(&Method::GET, path), "{path}");
@@ -118,7 +126,7 @@ mod tests {
     fn reading_is_open_where_only_writing_administers() {
         assert!(!denied(&Method::GET, "/props"));
         assert!(denied(&Method::POST, "/props"));
-        assert!(!denied(&Method::GET, "/slots/3"));
+        assert!(!denied(&Method::GET, "/is_sleeping"));
         assert!(denied(&Method::POST, "/slots/3"));
         assert!(denied(&Method::DELETE, "/models"));
     }
@@ -140,6 +148,9 @@ mod tests {
             "/v1/sleepy",
             "/generate",
             "/100%",
+            "/v1/models/my%20model",
+            "/v1/files/a..b",
+            "/v1/models/a%3Fb",
         ] {
             assert!(!denied(&Method::POST, path), "{path}");
         }

@@ -215,7 +215,7 @@ impl Proxy {
         turn: u64,
     ) -> Result<Response, Refused> {
         let too_large = body::announces_too_much(body, self.settings.body_limit);
-        let welcome = self.check(&parts, too_large, api);
+        let welcome = self.check(&parts, too_large);
         welcome.inspect_err(|error| self.metrics.ended(Outcome::of_error(*error)))?;
         let mut exchange = self.admit(&parts).await?;
         if models::concerns(&parts.method, parts.uri.path(), parts.uri.query()) {
@@ -260,12 +260,12 @@ impl Proxy {
     }
 
     /// Everything that is refused by its head alone.
-    fn check(&self, parts: &Parts, too_large: bool, api: Api) -> Result<(), RouterError> {
+    fn check(&self, parts: &Parts, too_large: bool) -> Result<(), RouterError> {
         let path = parts.uri.path();
         if !path.starts_with('/') {
             return Err(RouterError::BadTarget);
         }
-        if api == Api::Other && admin_paths::denied(&parts.method, path) {
+        if admin_paths::denied(&parts.method, path) {
             return Err(RouterError::AdminPath);
         }
         if let Some(gate) = &self.gate {

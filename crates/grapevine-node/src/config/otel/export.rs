@@ -9,6 +9,7 @@ use reqwest::Url;
 use super::get;
 use crate::config::mistake::Mistake;
 use crate::config::strings::Strings;
+use crate::percent;
 
 /// Limit of one export unless said, as the OTLP specification has it.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -202,7 +203,7 @@ fn headers(vars: &Vars<'_>) -> Result<HeaderMap, Mistake> {
     let mut headers = HeaderMap::new();
     for (place, pair) in text.split(',').enumerate().filter(|(_, pair)| !pair.trim().is_empty()) {
         let parsed = pair.split_once('=').and_then(|(key, value)| {
-            let mut value = HeaderValue::from_bytes(&percent_decoded(value.trim())).ok()?;
+            let mut value = HeaderValue::from_bytes(&percent::decode(value.trim().as_bytes())).ok()?;
             value.set_sensitive(true);
             Some((key.trim().parse::<HeaderName>().ok()?, value))
         });
@@ -213,25 +214,6 @@ fn headers(vars: &Vars<'_>) -> Result<HeaderMap, Mistake> {
         headers.append(key, value);
     }
     Ok(headers)
-}
-
-fn percent_decoded(text: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let hex = after.get(..2).filter(|_| first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            None => {
-                out.push(first);
-                rest = after;
-            }
-        }
-    }
-    out
 }
 
 fn identity(vars: &Vars<'_>) -> Result<Option<(PathBuf, PathBuf)>, Mistake> {
