@@ -30,6 +30,11 @@ impl Access {
         }
     }
 
+    /// Whether everybody on this machine may look.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Self::Open)
+    }
+
     /// `Ok` for a request that may look; otherwise what its sender must do.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
         match self {

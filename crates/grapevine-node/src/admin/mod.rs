@@ -14,6 +14,7 @@ mod merge;
 mod page;
 mod replicas;
 mod sample;
+mod site;
 pub mod status;
 pub mod survey;
 mod views;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing::get};
 use prometheus_client::registry::Registry;
@@ -78,15 +79,29 @@ pub fn router(admin: Admin) -> Router {
         .route("/readyz", get(readyz))
         .merge(guarded)
         .with_state(admin)
-        .merge(exchange)
+        // Peers know each other by address; without a secret their questions are as open as the listener.
+        .merge(exchange.route_layer(from_fn(only_by_address)))
         .merge(page::router())
 }
 
 async fn only_who_may(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
-    match admin.access.check(request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(what_to_do) => (StatusCode::UNAUTHORIZED, what_to_do).into_response(),
+    if let Err(what_to_do) = admin.access.check(request.headers()) {
+        return (StatusCode::UNAUTHORIZED, what_to_do).into_response();
     }
+    if site::is_of_another(&request) {
+        return (StatusCode::FORBIDDEN, "not from another site's page\n").into_response();
+    }
+    if admin.access.is_open() {
+        return only_by_address(request, next).await;
+    }
+    next.run(request).await
+}
+
+async fn only_by_address(request: Request, next: Next) -> Response {
+    if site::is_by_foreign_name(&request) {
+        return (StatusCode::FORBIDDEN, site::BY_ADDRESS).into_response();
+    }
+    next.run(request).await
 }
 
 async fn readyz(State(admin): State<Arc<Admin>>) -> Response {

@@ -1,16 +1,18 @@
 //! The JSON endpoints for people who look: status, fleet, tree, decisions, explain.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{DefaultBodyLimit, FromRequest, Query, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use axum::{Router, routing::get, routing::post};
 use http::Method;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use super::Admin;
 use super::decisions::DecisionList;
@@ -27,6 +29,9 @@ const DECISIONS: usize = 100;
 
 /// Bodies explained at once: each may be as large as a request.
 const EXPLAINED_AT_ONCE: usize = 4;
+
+/// Longest time for the body of one to come.
+const UPLOAD_LIMIT: Duration = Duration::from_secs(30);
 
 /// What is explained unless a path is named.
 const CHAT: &str = "/v1/chat/completions";
@@ -87,8 +92,9 @@ struct What {
 async fn explain(
     State(admin): State<Arc<Admin>>,
     query: Result<Query<What>, QueryRejection>,
-    body: Result<Bytes, BytesRejection>,
+    request: Request,
 ) -> Response {
+    // Before the body is read: it may be as large as a request.
     let Ok(_place) = admin.explain_places.try_acquire() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many are being explained: try again");
     };
@@ -96,9 +102,10 @@ async fn explain(
         Ok(Query(what)) => what.path.unwrap_or_else(|| CHAT.to_owned()),
         Err(error) => return refuse(error.status(), &error.body_text()),
     };
-    let body = match body {
-        Ok(body) => body,
-        Err(error) => return refuse(error.status(), &error.body_text()),
+    let body = match timeout(UPLOAD_LIMIT, Bytes::from_request(request, &())).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(error)) => return refuse(error.status(), &error.body_text()),
+        Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"),
     };
     if !path.starts_with('/') {
         return refuse(StatusCode::BAD_REQUEST, "path must begin with `/`");

@@ -134,6 +134,24 @@ async fn one_router_shows_the_whole_fleet() {
 }
 
 #[tokio::test]
+async fn without_a_seal_nobody_is_told_the_admin_token() {
+    let engines = engines(1).await;
+    let protected = |name: &str| Config {
+        admin_token: Some(Secret::new("correct horse battery".to_owned())),
+        ..config_before(name, &engines)
+    };
+    let a = TestRouter::start(protected("router-a")).await;
+    let b =
+        TestRouter::start(Config { gossip_seeds: vec![a.gossip.to_string()], ..protected("router-b") }).await;
+    until("they know each other", || a.status().gossip.live_peers == 1 && b.status().gossip.live_peers == 1)
+        .await;
+    let asked = http().get(format!("http://{}/api/v1/fleet", a.admin)).bearer_auth("correct horse battery");
+    let fleet: Fleet = serde_json::from_slice(&asked.send().await.unwrap().bytes().await.unwrap()).unwrap();
+    let other = fleet.routers.iter().find(|router| router.name == "router-b").unwrap();
+    assert_eq!((other.reached, other.error.as_deref()), (false, Some("unauthorized")));
+}
+
+#[tokio::test]
 async fn shadow_mode_routes_by_load_and_says_what_affinity_would_have_found() {
     let engines = engines(4).await;
     let router =
