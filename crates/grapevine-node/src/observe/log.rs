@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,6 +24,10 @@ const QUEUE: usize = 8_192;
 
 /// Between two tries to write after one that failed.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Who may read a new file: its owner and whoever ships logs. Hashes are no text, but who has the fleet's
+/// secret can test a guess against them.
+const MODE: u32 = 0o640;
 
 /// Which files a log may fill.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -267,7 +272,7 @@ impl Files {
 }
 
 fn append(path: &Path) -> io::Result<(BufWriter<File>, u64)> {
-    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    let file = OpenOptions::new().create(true).append(true).mode(MODE).open(path)?;
     let bytes = file.metadata()?.len();
     Ok((BufWriter::new(file), bytes))
 }
@@ -367,6 +372,20 @@ mod tests {
         names.sort();
         assert_eq!(names, ["decisions.jsonl", "decisions.jsonl.1", "decisions.jsonl.2"]);
         assert!(fs::read_dir(&dir.0).unwrap().all(|e| e.unwrap().metadata().unwrap().len() <= 2_000));
+    }
+
+    #[test]
+    fn files_are_not_for_everybody() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = Dir::new("mode");
+        let config = dir.config(2_000, 3);
+        let log = DecisionLog::open(&config, "router-a").unwrap();
+        (0..30).for_each(|_| log.write(logged()));
+        until("all are written", || log.counts().written() == 30);
+        let modes =
+            fs::read_dir(&dir.0).unwrap().map(|e| e.unwrap().metadata().unwrap().permissions().mode());
+        let modes: Vec<_> = modes.collect();
+        assert!(modes.len() == 3 && modes.iter().all(|mode| mode & 0o027 == 0), "{modes:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use bytes::Bytes;
 use grapevine_tree::{Api, Extractor, KeySeed, Prompt};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use ring::hmac;
 
 use crate::config::Secret;
 
@@ -16,8 +16,8 @@ const INLINE_BYTES: usize = 256 * 1_024;
 /// everywhere.
 const OPEN_SEED: KeySeed = KeySeed(0x6772_6170_6576_696e);
 
-/// Separates the hash key from every other use of the secret.
-const SEED_CONTEXT: u64 = 0x7072_6566_6978_2d31;
+/// Separates the key of the hashes from every other use of the secret.
+const SEED_SALT: &[u8] = b"grapevine prefix hash v1";
 
 thread_local! {
     /// Keeps its scratch memory between requests. With its seed: one process may run several
@@ -25,9 +25,17 @@ thread_local! {
     static EXTRACTOR: RefCell<Option<(KeySeed, Extractor)>> = const { RefCell::new(None) };
 }
 
-/// The key of the fleet's hash chains: the same on every router that has the secret.
+/// The key of the fleet's hash chains: the same on every router that has the secret. The hash is fast and no
+/// MAC, so whoever sees many hashes may in time learn this key; from it nobody learns the secret.
 pub fn seed_of(secret: Option<&Secret>) -> KeySeed {
-    secret.map_or(OPEN_SEED, |secret| KeySeed(xxh3_64_with_seed(secret.expose(), SEED_CONTEXT)))
+    secret.map_or(OPEN_SEED, |secret| KeySeed(derived(secret)))
+}
+
+/// HKDF's extraction; one number needs no expansion.
+fn derived(secret: &Secret) -> u64 {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, SEED_SALT), secret.expose());
+    let start = tag.as_ref().first_chunk().expect("SHA-256 has 32 bytes");
+    u64::from_le_bytes(*start)
 }
 
 /// What routing needs to know of `body`.
@@ -67,6 +75,12 @@ mod tests {
         assert!(seed_of(Some(&secret("a"))) == seed_of(Some(&secret("a"))));
         assert!(seed_of(Some(&secret("a"))) != seed_of(Some(&secret("b"))));
         assert!(seed_of(None) == OPEN_SEED);
+    }
+
+    #[test]
+    fn every_version_derives_the_same_seed() {
+        let golden = seed_of(Some(&Secret::new("a secret of enough bytes".to_owned())));
+        assert_eq!(golden.0, 10_918_265_891_790_008_433, "another derivation needs another hash scheme");
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 //! Every replica that can be reached is asked; those that do not answer in time are left out, so one that is
 //! down never takes the list away. Where all say the same, the client gets one replica's own bytes.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -30,7 +31,16 @@ const AT_ONCE: usize = 64;
 /// The list as it was last made.
 #[derive(Debug, Default)]
 pub(super) struct ModelList {
-    made: Mutex<Option<(Instant, Bytes)>>,
+    made: Mutex<Option<Made>>,
+}
+
+#[derive(Debug)]
+struct Made {
+    at: Instant,
+    /// What engines were shown for it, where clients' credentials are theirs to judge: the list is for
+    /// nobody else.
+    credentials: Option<HeaderValue>,
+    list: Bytes,
 }
 
 /// Whether a request is answered here.
@@ -41,14 +51,17 @@ pub(super) fn concerns(method: &Method, path: &str, query: Option<&str>) -> bool
 impl Proxy {
     /// The union of what replicas serve.
     pub(super) async fn list_models(&self, headers: &HeaderMap) -> Result<Response, RouterError> {
+        let credentials =
+            headers.get(header::AUTHORIZATION).filter(|_| self.settings.keep_credentials).cloned();
         // Whoever comes while a list is being made waits for that one.
         let mut made = self.models.made.lock().await;
-        let fresh = made.as_ref().filter(|(at, _)| at.elapsed() < FRESH).map(|(_, list)| list.clone());
+        let fresh = made.as_ref().filter(|made| made.at.elapsed() < FRESH && made.credentials == credentials);
         let list = match fresh {
-            Some(list) => list,
+            Some(made) => made.list.clone(),
             None => {
-                let list = union(&self.ask_all(headers).await).ok_or(RouterError::NoReplica)?;
-                *made = Some((Instant::now(), list.clone()));
+                let lists = self.ask_all(credentials.as_ref()).await;
+                let list = union(&lists).ok_or(RouterError::NoReplica)?;
+                *made = Some(Made { at: Instant::now(), credentials, list: list.clone() });
                 list
             }
         };
@@ -57,23 +70,22 @@ impl Proxy {
         Ok(response)
     }
 
-    async fn ask_all(&self, headers: &HeaderMap) -> Vec<Bytes> {
+    async fn ask_all(&self, credentials: Option<&HeaderValue>) -> Vec<Bytes> {
         let set = self.picker.replicas.load_full();
         let now = self.clock.now();
         let reachable = |r: &&std::sync::Arc<Replica>| r.health.standing(now) <= Standing::Suspect;
         let some = set.open().any(|r| reachable(&r));
         let asked: Vec<_> = set.open().filter(|r| !some || reachable(r)).cloned().collect();
-        let asks = asked.into_iter().map(|replica| async move { self.ask_models(&replica, headers).await });
+        let asks =
+            asked.into_iter().map(|replica| async move { self.ask_models(&replica, credentials).await });
         stream::iter(asks).buffered(AT_ONCE).filter_map(std::future::ready).collect().await
     }
 
-    async fn ask_models(&self, replica: &Replica, headers: &HeaderMap) -> Option<Bytes> {
-        let mut credentials = HeaderMap::new();
-        if let Some(key) = headers.get(header::AUTHORIZATION).filter(|_| self.settings.keep_credentials) {
-            credentials.insert(header::AUTHORIZATION, key.clone());
-        }
-        replica.authorize(&mut credentials);
-        let request = self.client.get(format!("{}{PATH}", replica.url)).headers(credentials);
+    async fn ask_models(&self, replica: &Replica, credentials: Option<&HeaderValue>) -> Option<Bytes> {
+        let mut headers: HeaderMap =
+            credentials.map(|key| (header::AUTHORIZATION, key.clone())).into_iter().collect();
+        replica.authorize(&mut headers);
+        let request = self.client.get(format!("{}{PATH}", replica.url)).headers(headers);
         let ask = async {
             let mut response = request.send().await.ok().filter(|r| r.status().is_success())?;
             let body = bounded::read(&mut response, MAX_BYTES).await;
@@ -104,7 +116,7 @@ fn union(lists: &[Bytes]) -> Option<Bytes> {
     if lists.iter().all(|list| list == first) {
         return serde_json::from_slice::<Value>(first).is_ok().then(|| first.clone());
     }
-    let mut ids: Vec<String> = Vec::new();
+    let mut ids: HashSet<String> = HashSet::new();
     let mut models: Vec<Value> = Vec::new();
     let mut whole: Option<Value> = None;
     for list in lists {
@@ -112,8 +124,7 @@ fn union(lists: &[Bytes]) -> Option<Bytes> {
         let Some(Value::Array(data)) = list.get_mut("data").map(Value::take) else { continue };
         for model in data {
             let Some(id) = model.get("id").and_then(Value::as_str) else { continue };
-            if !ids.iter().any(|known| known == id) {
-                ids.push(id.to_owned());
+            if ids.insert(id.to_owned()) {
                 models.push(model);
             }
         }

@@ -104,3 +104,100 @@ async fn the_admin_token_opens_metrics_and_status_and_probes_need_none() {
     let with = http().get(format!("http://{}/metrics", router.admin)).bearer_auth("a long enough token");
     assert_eq!(with.send().await.unwrap().status(), 200);
 }
+
+#[tokio::test]
+async fn a_list_of_models_is_for_whoever_asked_with_these_credentials() {
+    const LIST: &str = r#"{"object":"list","data":[{"id":"m"}]}"#;
+    let engine = RawEngine::start(|mut conn| async move {
+        while let Some(head) = conn.head().await {
+            let right = head.to_lowercase().contains("authorization: bearer right\r\n");
+            let (status, body) = if right { ("200 OK", LIST) } else { ("401 Unauthorized", "{}") };
+            conn.write(&json_response(status, body)).await;
+        }
+    })
+    .await;
+    let router = TestRouter::before(&[&engine]).await;
+    let list = || http().get(router.url("/v1/models"));
+    let answer = list().bearer_auth("right").send().await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.text().await.unwrap().as_str()), (200, LIST));
+    assert_eq!(list().bearer_auth("wrong").send().await.unwrap().status(), 503);
+    assert_eq!(list().send().await.unwrap().status(), 503);
+}
+
+/// What the admin listener says to a request as a browser would send it.
+async fn browser(router: &TestRouter, request_line: &str, fields: &str, body: &str) -> String {
+    let length = body.len();
+    let request = format!(
+        "{request_line} HTTP/1.1\r\n{fields}content-type: application/json\r\ncontent-length: {length}\r\n\
+         connection: close\r\n\r\n{body}"
+    );
+    RawClient::send(router.admin, request).await.read_to_end().await
+}
+
+#[tokio::test]
+async fn a_name_that_was_made_to_lead_here_opens_nothing() {
+    let engine = RawEngine::json("200 OK", "{}").await;
+    let router = TestRouter::before(&[&engine]).await;
+    let fields = "host: evil.example:9090\r\norigin: http://evil.example:9090\r\n";
+    for (line, body) in [
+        ("POST /api/v1/replicas", r#"{"url":"http://evil.example"}"#),
+        ("GET /api/v1/status", ""),
+        ("GET /metrics", ""),
+        ("POST /internal/v1/mesh", "?"),
+    ] {
+        let text = browser(&router, line, fields, body).await;
+        assert!(text.starts_with("HTTP/1.1 403 "), "{line}: {text}");
+    }
+    assert_eq!(router.status().replicas.len(), 1);
+    for host in [router.admin.to_string(), format!("localhost:{}", router.admin.port())] {
+        let text = browser(&router, "GET /api/v1/status", &format!("host: {host}\r\n"), "").await;
+        assert!(text.starts_with("HTTP/1.1 200 "), "{host}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn with_a_token_any_name_does() {
+    let engine = RawEngine::json("200 OK", "{}").await;
+    let mut config = config(&[engine.addr]);
+    config.admin_token = Some(Secret::new("a long enough token".to_owned()));
+    let router = TestRouter::start(config).await;
+    let fields = "host: routers.example\r\nauthorization: Bearer a long enough token\r\n";
+    let text = browser(&router, "GET /api/v1/status", fields, "").await;
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+}
+
+#[tokio::test]
+async fn another_sites_page_neither_looks_nor_asks() {
+    let engine = RawEngine::json("200 OK", "{}").await;
+    let router = TestRouter::before(&[&engine]).await;
+    let of_another = format!("host: {}\r\norigin: http://evil.example\r\n", router.admin);
+    for line in ["POST /api/v1/explain", "GET /api/v1/events", "DELETE /api/v1/replicas/r0"] {
+        let text = browser(&router, line, &of_another, "{}").await;
+        assert!(text.starts_with("HTTP/1.1 403 "), "{line}: {text}");
+    }
+    let own = format!("host: {0}\r\norigin: http://{0}\r\n", router.admin);
+    let text = browser(&router, "POST /api/v1/explain", &own, "{}").await;
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+}
+
+#[tokio::test]
+async fn bodies_to_explain_that_never_come_are_few() {
+    let engine = RawEngine::json("200 OK", "{}").await;
+    let router = TestRouter::before(&[&engine]).await;
+    let head =
+        format!("POST /api/v1/explain HTTP/1.1\r\nhost: {}\r\ncontent-length: 9\r\n\r\n", router.admin);
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(RawClient::send(router.admin, head.clone()).await);
+    }
+    let own = format!("host: {}\r\n", router.admin);
+    let refused = async {
+        while browser(&router, "POST /api/v1/explain", &own, "{}").await.starts_with("HTTP/1.1 200 ") {}
+    };
+    soon(refused).await;
+    drop(held);
+    let again = async {
+        while !browser(&router, "POST /api/v1/explain", &own, "{}").await.starts_with("HTTP/1.1 200 ") {}
+    };
+    soon(again).await;
+}
