@@ -161,13 +161,11 @@ mod tests {
             ("authorization", "Basic secret"),
             ("authorization", "secret"),
             ("authorization", "Bearer"),
-            ("x-api-key", "secret "),
+            ("x-api-key", "Bearer secret"),
             ("x-key", "secret"),
         ] {
             let refused = gate.check(&headers(name, value));
-            // Field values are trimmed by the parser of requests, not by the map of this test.
-            let trimmed = value.trim_end() == "secret" && name == "x-api-key";
-            assert!(refused == Err(RouterError::Unauthorized) || trimmed, "{name}: {value}");
+            assert_eq!(refused, Err(RouterError::Unauthorized), "{name}: {value}");
         }
         std::fs::remove_file(path).unwrap();
     }

@@ -247,9 +247,7 @@ impl Config {
             ..Self::default()
         }
     }
-}
 
-impl Config {
     /// Whether replicas come from elsewhere than the list.
     pub fn discovers(&self) -> bool {
         self.replicas_file.is_some() || !self.replicas_dns.is_empty() || !self.replicas_kubernetes.is_empty()
@@ -326,7 +324,7 @@ impl Secret {
         Self(value)
     }
 
-    /// The secret itself; for key derivation only.
+    /// The secret itself, to derive keys from it or to show it to whom it is for.
     pub fn expose(&self) -> &[u8] {
         self.0.as_bytes()
     }

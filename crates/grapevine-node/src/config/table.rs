@@ -48,8 +48,8 @@ fn listeners() -> Vec<Setting> {
             "GRAPEVINE_LISTEN",
             Address,
             |c| &mut c.listen,
-            "Where clients send requests. Loopback until told otherwise: the router has no \
-             authentication of its own. Port 0 takes a free port; the bound address is logged.",
+            "Where clients send requests. Loopback until told otherwise: without GRAPEVINE_CLIENT_KEYS \
+             whoever reaches it may use the engines. Port 0 takes a free port; the bound address is logged.",
         ),
         row(
             "GRAPEVINE_ADMIN_LISTEN",

@@ -49,9 +49,13 @@ pub(super) struct Answer {
     pub(super) parcel: Option<Parcel>,
 }
 
+/// How a try on one replica went.
 enum Attempt {
+    /// The engine took the request, whatever it says to it.
     Answered(Answer),
+    /// The engine says that it took nothing.
     Refused(Answer),
+    /// There is no answer.
     Failed(RouterError),
 }
 
@@ -63,9 +67,8 @@ impl Proxy {
         outbound: &Outbound<'_>,
     ) -> Result<(Pick, Answer), RouterError> {
         self.retries.requested();
-        let first = self.place(job, &[])?;
+        let mut pick = self.place(job, &[])?;
         let mut refused: SmallVec<[ReplicaId; 4]> = SmallVec::new();
-        let mut pick = first;
         loop {
             let attempt = self.attempt(job, &pick, outbound).await;
             refused.push(pick.replica.id);

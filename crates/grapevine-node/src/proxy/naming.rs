@@ -7,25 +7,15 @@ use http::HeaderMap;
 use memchr::memmem;
 use serde::Deserialize;
 
-use super::headers;
-
-/// Bodies above this are read on a blocking thread, as those with prompts are.
-const INLINE_BYTES: usize = 256 * 1_024;
+use super::{headers, keying};
 
 /// Longest name that is looked at, bytes.
 const MAX_NAME: usize = 256;
 
 /// The model that `body` names, if it does in a way that is understood: as JSON, or in a form.
 pub(super) async fn model_of(headers: &HeaderMap, body: &Bytes) -> Option<String> {
-    let read: fn(&[u8]) -> Option<String> = match headers::is_form(headers) {
-        true => in_form,
-        false => in_json,
-    };
-    if body.len() <= INLINE_BYTES {
-        return read(body);
-    }
-    let body = body.clone();
-    tokio::task::spawn_blocking(move || read(&body)).await.ok().flatten()
+    let look: fn(&[u8]) -> Option<String> = if headers::is_form(headers) { in_form } else { in_json };
+    keying::read(body, look).await
 }
 
 fn in_json(body: &[u8]) -> Option<String> {

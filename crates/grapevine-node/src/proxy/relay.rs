@@ -225,7 +225,8 @@ impl Relay {
     fn compare(&mut self, usage: &Usage) {
         let pick = &mut self.held.pick;
         let expected = pick.expectation.take().filter(|_| self.status.is_success());
-        let Some((epoch, expected)) = expected.map(|expected| (expected.epoch, expected)) else { return };
+        let Some(expected) = expected else { return };
+        let epoch = expected.epoch;
         if let Some(answer) = expected.against(&pick.decision, usage) {
             let report = AnswerReport { replica: pick.replica.id, epoch, answer };
             self.held.exchange.proxy.replicas.answered(report);
