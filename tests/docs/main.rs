@@ -30,7 +30,7 @@ const NO_SETTINGS: &[&str] = &[
 ];
 
 /// What follows the name in labels of keys (docs/protocol.md): no subcommands.
-const NO_COMMANDS: &[&str] = &["exchange", "gossip"];
+const NO_COMMANDS: &[&str] = &["exchange", "gossip", "prefix"];
 
 /// Seconds for the commands of a guide: they take 20 where they take longest, and beyond this they hang.
 const GUIDE_LIMIT: &str = "180";

@@ -11,5 +11,6 @@ mod lost_cache;
 mod memory;
 mod process;
 mod rolling;
+mod silence;
 mod top;
 mod trouble;
