@@ -55,10 +55,18 @@ pub fn effective(config: &Config, env: &dyn Strings) -> Vec<Effective> {
 
 fn exported((name, export): (&'static str, Option<&Export>)) -> Effective {
     let (value, source) = match export {
-        Some(export) => (export.endpoint.clone(), Source::Env),
+        Some(export) => (without_query(&export.endpoint), Source::Env),
         None => ("none".to_owned(), Source::Default),
     };
     Effective { name, value, source }
+}
+
+/// Some collectors take their token in the query.
+fn without_query(endpoint: &str) -> String {
+    match endpoint.split_once('?') {
+        Some((base, _)) => format!("{base}?(secret)"),
+        None => endpoint.to_owned(),
+    }
 }
 
 /// Width of help text, columns.

@@ -228,6 +228,18 @@ fn secrets_never_print() {
 }
 
 #[test]
+fn an_endpoint_is_shown_without_its_query() {
+    let shown = |endpoint: &str| {
+        let env =
+            env(&[("GRAPEVINE_REPLICAS", "http://a:8000"), ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", endpoint)]);
+        let rows = effective(&Config::from_env(&env).unwrap(), &env);
+        rows.into_iter().find(|row| row.name == "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").unwrap().value
+    };
+    assert_eq!(shown("https://c.example/v1/traces"), "https://c.example/v1/traces");
+    assert_eq!(shown("https://c.example/v1/traces?token=geheim"), "https://c.example/v1/traces?(secret)");
+}
+
+#[test]
 fn secrets_have_limits() {
     const NAME: &str = "GRAPEVINE_CLUSTER_SECRET";
     assert!(parse(&[(NAME, &KEY[1..])]).is_err());
