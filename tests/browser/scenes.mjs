@@ -54,13 +54,13 @@ export class Scene {
 
   point(i) {
     const at_ms = this.startedAt + (i - 299) * STEP_MS;
-    if (this.idle || (this.down && i > 280)) return { at_ms, requests: 0, prompt: 0, predicted: 0, random: 0, reported_prompt: 0, reported_cached: 0 };
+    if (this.idle || (this.down && i > 280)) return { at_ms, requests: 0, prompt: 0, predicted_cached: 0, random_cached: 0, reported_prompt: 0, reported_cached: 0 };
     const requests = Math.round(90 * this.routers ** 0.5 * (0.9 + this.rng() * 0.2));
     const prompt = requests * 2100;
     const hit = this.hit(i);
     const predicted = Math.round(prompt * Math.min(0.97, hit + 0.012 + (this.broken && i > 250 ? 0.2 * Math.exp(-(i - 250) / 9) : 0)));
     const chance = 0.29 * (1 - Math.exp(-(i + 2) / 12)) + (this.rng() - 0.5) * 0.02;
-    return { at_ms, requests, prompt, predicted, random: Math.round(prompt * Math.max(0, chance)), reported_prompt: prompt, reported_cached: Math.round(prompt * hit) };
+    return { at_ms, requests, prompt, predicted_cached: predicted, random_cached: Math.round(prompt * Math.max(0, chance)), reported_prompt: prompt, reported_cached: Math.round(prompt * hit) };
   }
 
   points() {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::fleet_view::{Fleet, FleetGossip, FleetReplica, FleetRouter, FleetTotals, FleetTree, Link};
-use super::status::{PeerStatus, Point, ReplicaStatus, ShadowStatus, Status, TokenStatus};
+use super::status::{PeerStatus, Point, ReplicaStatus, ShadowStatus, Status};
 use crate::metrics::outcome::Outcome;
 use crate::observe::history::STEP_MS;
 
@@ -146,7 +146,7 @@ impl Merged {
         all.inflight += one.inflight;
         all.queued_tokens += one.queued_tokens;
         all.picks += one.picks;
-        add_tokens(&mut all.tokens, &one.tokens);
+        all.tokens += one.tokens;
         all.lost_caches += one.lost_caches;
         all.epoch = all.epoch.max(one.epoch);
         if all.capacity_source.is_empty() || one.capacity_source == "engine" {
@@ -183,7 +183,7 @@ fn totals<'a>(statuses: impl Iterator<Item = &'a Status>) -> FleetTotals {
         totals.hits += status.hits;
         add_counts(&mut totals.requests, &status.requests);
         add_counts(&mut totals.decisions, &status.decisions);
-        add_tokens(&mut totals.tokens, &status.tokens);
+        totals.tokens += status.tokens;
         if let Some(shadow) = &status.shadow {
             add_shadow(totals.shadow.get_or_insert_default(), shadow);
         }
@@ -195,14 +195,6 @@ fn add_counts(all: &mut BTreeMap<String, u64>, one: &BTreeMap<String, u64>) {
     for (name, count) in one {
         *all.entry(name.clone()).or_default() += count;
     }
-}
-
-fn add_tokens(all: &mut TokenStatus, one: &TokenStatus) {
-    all.prompt += one.prompt;
-    all.predicted_cached += one.predicted_cached;
-    all.random_cached += one.random_cached;
-    all.reported_prompt += one.reported_prompt;
-    all.reported_cached += one.reported_cached;
 }
 
 fn add_shadow(all: &mut ShadowStatus, one: &ShadowStatus) {
@@ -219,11 +211,7 @@ fn points<'a>(statuses: impl Iterator<Item = &'a Status>) -> Vec<Point> {
         let all = merged.entry(one.at_ms).or_default();
         all.at_ms = one.at_ms;
         all.requests += one.requests;
-        all.prompt += one.prompt;
-        all.predicted += one.predicted;
-        all.random += one.random;
-        all.reported_prompt += one.reported_prompt;
-        all.reported_cached += one.reported_cached;
+        all.tokens += one.tokens;
     }
     merged.into_values().collect()
 }
@@ -231,13 +219,15 @@ fn points<'a>(statuses: impl Iterator<Item = &'a Status>) -> Vec<Point> {
 #[cfg(test)]
 mod tests {
     use super::super::examples::{peer, replica, status};
+    use super::super::status::TokenStatus;
     use super::*;
 
     fn busy(id: &str, requests: u64, share: f64) -> Status {
         let mut status = status(id);
         status.requests = BTreeMap::from([("ok".to_owned(), requests), ("engine_cut".to_owned(), 1)]);
         status.replicas = vec![ReplicaStatus { share: Some(share), picks: requests, ..replica("r0") }];
-        status.points = vec![Point { at_ms: 2_000, requests, prompt: 10, ..Point::default() }];
+        let tokens = TokenStatus { prompt: 10, ..TokenStatus::default() };
+        status.points = vec![Point { at_ms: 2_000, requests, tokens }];
         status
     }
 
@@ -259,7 +249,7 @@ mod tests {
         assert_eq!((fleet.totals.requests["ok"], fleet.links.len()), (40, 2));
         let replica = &fleet.replicas[0];
         assert_eq!((replica.picks, replica.health.as_str(), replica.share), (40, "suspect", Some(0.75)));
-        let points: Vec<_> = fleet.points.iter().map(|p| (p.at_ms, p.requests, p.prompt)).collect();
+        let points: Vec<_> = fleet.points.iter().map(|p| (p.at_ms, p.requests, p.tokens.prompt)).collect();
         assert_eq!(points, [(2_000, 40, 20), (4_000, 0, 0)]);
     }
 

@@ -31,11 +31,7 @@ impl Observatory {
         let guarded = metrics.decisions().filter(|(name, _)| *name == Reason::Guard.name()).map(|(_, n)| n);
         Totals {
             requests: metrics.requests().map(|(_, n)| n).sum(),
-            prompt: metrics.prompt_tokens.get(),
-            predicted: metrics.predicted_tokens.get(),
-            random: metrics.random_tokens.get(),
-            reported_prompt: metrics.reported_prompt_tokens.get(),
-            reported_cached: metrics.reported_cached_tokens.get(),
+            tokens: metrics.tokens(),
             decisions: metrics.decisions().map(|(_, n)| n).sum(),
             guarded: guarded.sum(),
             lookups: metrics.lookups.get(),

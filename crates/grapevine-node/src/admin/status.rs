@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +39,7 @@ pub struct Status {
     pub discovery: Vec<SourceStatus>,
     /// The actors' mailboxes.
     pub mailboxes: BTreeMap<String, MailboxStatus>,
-    /// What became of spans, logs and the decision log, of those that are on.
+    /// What became of spans, logs, pushed metrics and the decision log, of those that are on.
     #[serde(default)]
     pub telemetry: BTreeMap<String, ExportStatus>,
     /// What affinity would have done; absent unless the router runs in shadow mode.
@@ -191,7 +192,7 @@ pub struct EngineStatus {
     pub prefix_hits: Option<f64>,
 }
 
-/// Prompt tokens since the start.
+/// Prompt tokens: since the start, or of a step of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenStatus {
     /// Placed, estimated from bytes.
@@ -205,6 +206,30 @@ pub struct TokenStatus {
     pub reported_prompt: u64,
     /// Cached, as answers reported.
     pub reported_cached: u64,
+}
+
+impl TokenStatus {
+    /// What came since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        let grown = |of: fn(&Self) -> u64| of(self).saturating_sub(of(before));
+        Self {
+            prompt: grown(|t| t.prompt),
+            predicted_cached: grown(|t| t.predicted_cached),
+            random_cached: grown(|t| t.random_cached),
+            reported_prompt: grown(|t| t.reported_prompt),
+            reported_cached: grown(|t| t.reported_cached),
+        }
+    }
+}
+
+impl AddAssign for TokenStatus {
+    fn add_assign(&mut self, other: Self) {
+        self.prompt += other.prompt;
+        self.predicted_cached += other.predicted_cached;
+        self.random_cached += other.random_cached;
+        self.reported_prompt += other.reported_prompt;
+        self.reported_cached += other.reported_cached;
+    }
 }
 
 /// The prefix tree.
@@ -364,14 +389,7 @@ pub struct Point {
     pub at_ms: u64,
     /// Requests ended.
     pub requests: u64,
-    /// Prompt tokens placed, estimated from bytes.
-    pub prompt: u64,
-    /// Of those, predicted to be cached.
-    pub predicted: u64,
-    /// What a replica drawn at random would have had cached, estimated.
-    pub random: u64,
-    /// Prompt tokens as answers reported.
-    pub reported_prompt: u64,
-    /// Cached, as answers reported.
-    pub reported_cached: u64,
+    /// Of the tokens.
+    #[serde(flatten)]
+    pub tokens: TokenStatus,
 }

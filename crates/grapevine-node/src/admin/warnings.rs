@@ -174,7 +174,7 @@ fn traffic(status: &Status, minute: &Totals, found: &mut Found<'_>) {
             format!("{} lookups of the last minute came too late: this router needs more CPU", minute.late);
         found.add(Level::Warn, "lookups_late", None, text);
     }
-    if minute.prompt > 0 && minute.requests >= FEW && status.tokens.reported_prompt == 0 {
+    if minute.tokens.prompt > 0 && minute.requests >= FEW && status.tokens.reported_prompt == 0 {
         found.say(
             Level::Info,
             "no_reports",
@@ -186,7 +186,7 @@ fn traffic(status: &Status, minute: &Totals, found: &mut Found<'_>) {
         (
             minute.telemetry_drops,
             "telemetry_drops",
-            "spans or log records were not exported in the last minute",
+            "spans, log records or pushes of metrics were not exported in the last minute",
         ),
         (minute.log_drops, "log_drops", "decisions were not written to the decision log in the last minute"),
     ] {

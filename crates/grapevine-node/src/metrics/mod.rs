@@ -11,6 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::admin::status::TokenStatus;
 use crate::error::RouterError;
 use outcome::Outcome;
 
@@ -116,6 +117,17 @@ impl Metrics {
     /// A replica was chosen.
     pub fn decided(&self, reason: Reason) {
         increment(&self.decisions, reason as usize);
+    }
+
+    /// Prompt tokens, however they are counted.
+    pub fn tokens(&self) -> TokenStatus {
+        TokenStatus {
+            prompt: self.prompt_tokens.get(),
+            predicted_cached: self.predicted_tokens.get(),
+            random_cached: self.random_tokens.get(),
+            reported_prompt: self.reported_prompt_tokens.get(),
+            reported_cached: self.reported_cached_tokens.get(),
+        }
     }
 
     /// Requests ended, by outcome.

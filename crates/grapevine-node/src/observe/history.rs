@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use grapevine_tree::ReplicaId;
 
-use crate::admin::status::Point;
+use crate::admin::status::{Point, TokenStatus};
 
 /// Time between two points, ms.
 pub const STEP_MS: u64 = 2_000;
@@ -21,16 +21,8 @@ const SHARE_STEPS: usize = 30;
 pub struct Totals {
     /// Requests ended.
     pub requests: u64,
-    /// Prompt tokens placed.
-    pub prompt: u64,
-    /// Predicted to be cached.
-    pub predicted: u64,
-    /// Had a replica been drawn at random.
-    pub random: u64,
-    /// Prompt tokens that answers reported.
-    pub reported_prompt: u64,
-    /// Cached tokens that answers reported.
-    pub reported_cached: u64,
+    /// Prompt tokens.
+    pub tokens: TokenStatus,
     /// Replicas chosen.
     pub decisions: u64,
     /// Of those, because the guard fired.
@@ -65,11 +57,7 @@ impl Totals {
         let grown = |of: fn(&Self) -> u64| of(self).saturating_sub(of(before));
         Self {
             requests: grown(|t| t.requests),
-            prompt: grown(|t| t.prompt),
-            predicted: grown(|t| t.predicted),
-            random: grown(|t| t.random),
-            reported_prompt: grown(|t| t.reported_prompt),
-            reported_cached: grown(|t| t.reported_cached),
+            tokens: self.tokens.since(&before.tokens),
             decisions: grown(|t| t.decisions),
             guarded: grown(|t| t.guarded),
             lookups: grown(|t| t.lookups),
@@ -82,15 +70,7 @@ impl Totals {
     }
 
     fn point(&self, at_ms: u64) -> Point {
-        Point {
-            at_ms,
-            requests: self.requests,
-            prompt: self.prompt,
-            predicted: self.predicted,
-            random: self.random,
-            reported_prompt: self.reported_prompt,
-            reported_cached: self.reported_cached,
-        }
+        Point { at_ms, requests: self.requests, tokens: self.tokens }
     }
 }
 
@@ -155,7 +135,8 @@ mod tests {
     use super::*;
 
     fn totals(n: u64) -> Totals {
-        Totals { requests: n, prompt: 100 * n, predicted: 60 * n, guarded: n / 2, ..Totals::default() }
+        let tokens = TokenStatus { prompt: 100 * n, predicted_cached: 60 * n, ..TokenStatus::default() };
+        Totals { requests: n, tokens, guarded: n / 2, ..Totals::default() }
     }
 
     #[test]
@@ -165,8 +146,8 @@ mod tests {
         assert_eq!(history.points(), [], "nothing to compare with");
         history.sample(2 * STEP_MS, totals(8), BTreeMap::new());
         history.sample(2 * STEP_MS, totals(9), BTreeMap::new());
-        let expected =
-            Point { at_ms: 2 * STEP_MS, requests: 3, prompt: 300, predicted: 180, ..Point::default() };
+        let tokens = TokenStatus { prompt: 300, predicted_cached: 180, ..TokenStatus::default() };
+        let expected = Point { at_ms: 2 * STEP_MS, requests: 3, tokens };
         assert_eq!(history.points(), [expected], "the clock that stood still is passed over");
         (3..1_000).for_each(|i| history.sample(i * STEP_MS, totals(i), BTreeMap::new()));
         assert_eq!(history.points().len(), KEPT);

@@ -18,8 +18,8 @@ use super::world::Setup;
 /// engines.
 #[derive(Args, Clone, Debug)]
 pub struct ReplayArgs {
-    /// Trace: an OpenAI request log (one JSON body a line), agents' calls or block ids (JSONL); plain,
-    /// gzip, xz, a tar or a directory of them.
+    /// Trace: a router's decision log, an OpenAI request log (one JSON body a line), agents' calls or block
+    /// ids (JSONL); plain, gzip, xz, a tar or a directory of them.
     pub trace: PathBuf,
     /// How replicas are chosen: names with commas between them, or `all` [affinity, random,
     /// round-robin, least-loaded, sticky, bounded-hash, sglang, llm-d].

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use grapevine_node::admin::fleet_view::Fleet;
-use grapevine_node::admin::status::Point;
+use grapevine_node::admin::status::{Point, TokenStatus};
 
 use crate::figures::share;
 
@@ -29,12 +29,12 @@ pub(super) struct Shares {
 
 impl Shares {
     pub(super) fn of(points: &[Point]) -> Self {
-        let sum = |field: fn(&Point) -> u64| points.iter().map(field).sum::<u64>();
-        let prompt = sum(|p| p.prompt);
+        let mut sum = TokenStatus::default();
+        points.iter().for_each(|point| sum += point.tokens);
         Self {
-            reported: share(sum(|p| p.reported_cached), sum(|p| p.reported_prompt)),
-            predicted: share(sum(|p| p.predicted), prompt),
-            random: share(sum(|p| p.random), prompt),
+            reported: share(sum.reported_cached, sum.reported_prompt),
+            predicted: share(sum.predicted_cached, sum.prompt),
+            random: share(sum.random_cached, sum.prompt),
         }
     }
 }
@@ -115,11 +115,13 @@ mod tests {
         let point = |(i, cached): (usize, &u64)| Point {
             at_ms: 2_000 * (i as u64 + 1),
             requests: 4,
-            prompt: 100,
-            predicted: *cached,
-            random: 25,
-            reported_prompt: 100,
-            reported_cached: *cached,
+            tokens: TokenStatus {
+                prompt: 100,
+                predicted_cached: *cached,
+                random_cached: 25,
+                reported_prompt: 100,
+                reported_cached: *cached,
+            },
         };
         cached.iter().enumerate().map(point).collect()
     }

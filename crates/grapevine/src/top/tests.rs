@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use grapevine_node::admin::decisions::DecisionView;
 use grapevine_node::admin::fleet_view::{Fleet, FleetReplica, FleetRouter, Link};
-use grapevine_node::admin::status::{Level, Point, Warning};
+use grapevine_node::admin::status::{Level, Point, TokenStatus, Warning};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::KeyCode;
@@ -41,11 +41,13 @@ fn fleet() -> Fleet {
     let point = |i: u64| Point {
         at_ms: 2_000 * i,
         requests: 10,
-        prompt: 1_000,
-        predicted: 910,
-        random: 280,
-        reported_prompt: 1_000,
-        reported_cached: 900,
+        tokens: TokenStatus {
+            prompt: 1_000,
+            predicted_cached: 910,
+            random_cached: 280,
+            reported_prompt: 1_000,
+            reported_cached: 900,
+        },
     };
     Fleet {
         at_ms: 120_000,

@@ -14,7 +14,7 @@ const RATE_MS = 12_000;
 
 const ratio = (part, all) => (all > 0 ? part / all : null);
 
-const FIELDS = ["requests", "prompt", "predicted", "random", "reported_prompt", "reported_cached"];
+const FIELDS = ["requests", "prompt", "predicted_cached", "random_cached", "reported_prompt", "reported_cached"];
 
 function addPoint(sum, point, sign) {
   for (const field of FIELDS) sum[field] += sign * (point[field] ?? 0);
@@ -23,8 +23,8 @@ function addPoint(sum, point, sign) {
 const nothing = () => Object.fromEntries(FIELDS.map((field) => [field, 0]));
 
 const sharesOf = (sum) => ({
-  predicted: ratio(sum.predicted, sum.prompt),
-  random: ratio(sum.random, sum.prompt),
+  predicted: ratio(sum.predicted_cached, sum.prompt),
+  random: ratio(sum.random_cached, sum.prompt),
   reported: ratio(sum.reported_cached, sum.reported_prompt),
 });
 

@@ -57,7 +57,7 @@ const share = {
   share: (row) => row.share / Math.max(scale.fair * 2, 1e-9),
   mark: () => 0.5,
   color: (row) => colorOf(row.name),
-  text: (row) => percent(row.share).replace(" %", "%"),
+  text: (row) => percent(row.share),
   title: () => `requests of the last minute; the line is an equal share, ${percent(scale.fair)}`,
 };
 
@@ -78,7 +78,7 @@ const COLUMNS = [
   { id: "inflight", title: "In flight", width: "92px", numeric: true, value: (row) => row.inflight, cell: meterCell(inflight) },
   { id: "queue", title: "Queue, tok", width: "96px", numeric: true, value: (row) => row.queued_tokens, cell: meterCell(queue) },
   { id: "kv", title: "KV in use", width: "96px", numeric: true, value: (row) => row.engine.kv_use, cell: meterCell(kv) },
-  { id: "share", title: "Share", width: "108px", numeric: true, value: (row) => row.share, cell: meterCell(share) },
+  { id: "share", title: "Share", width: "112px", numeric: true, value: (row) => row.share, cell: meterCell(share) },
   { id: "hits", title: "Hit rate", width: "66px", numeric: true, tip: "prompt tokens that this engine reported as cached, since the start", value: hitRate, cell: textCell((row) => percent(hitRate(row))) },
   { id: "cache", title: "Cache", width: "66px", numeric: true, wide: true, tip: "tokens that its cache is believed to hold", value: (row) => row.capacity_tokens, cell: textCell((row) => short(row.capacity_tokens), cacheTitle) },
   { id: "error", title: "Error, tok", width: "104px", numeric: true, tip: "predicted less reported", value: (row) => row.credit_error_tokens, cell: divergingCell(error) },
