@@ -65,6 +65,32 @@ fn the_seed_scenario_random_lands_near_22_percent() {
     assert!((0.16..0.28).contains(&hit), "random placement hits {hit:.3}");
 }
 
+/// What the page and the metrics say that random routing would get, against what it gets.
+#[test]
+fn the_estimate_for_random_routing_is_near_what_random_routing_gets() {
+    for seed in [1, 2] {
+        let scenario = SmallEngines::seed_scenario(seed);
+        let measure = |name: &str| {
+            let engines = engines(scenario.engines, scenario.cache_blocks);
+            let fleet = routers(1, &urls(&engines), &policy(name));
+            drive(&fleet, scenario.workload.clone(), 4);
+            (counted(&engines).0, fleet[0].status().tokens)
+        };
+        let (measured, _) = measure("random");
+        let (reached, tokens) = measure("affinity");
+        let of = |part: u64, all: u64| part as f64 / all as f64;
+        let (estimate, predicted) =
+            (of(tokens.random_cached, tokens.prompt), of(tokens.predicted_cached, tokens.prompt));
+        let reported = of(tokens.reported_cached, tokens.reported_prompt);
+        println!(
+            "random: estimated {estimate:.3}, measured {measured:.3}; \
+             affinity: predicted {predicted:.3}, reported {reported:.3}, measured {reached:.3}"
+        );
+        assert!((estimate - measured).abs() < 0.06, "{estimate:.3} is said of {measured:.3}");
+        assert!((predicted - reached).abs() < 0.05 && (reported - reached).abs() < 0.02);
+    }
+}
+
 #[test]
 fn the_seed_scenario_affinity_misses_only_first_requests() {
     let scenario = SmallEngines::seed_scenario(1);
