@@ -42,7 +42,7 @@ fn at_trace_level_neither_prompts_nor_answers_nor_secrets_are_logged() {
         ("GRAPEVINE_LISTEN", listen.clone()),
         ("GRAPEVINE_ADMIN_LISTEN", admin.clone()),
         ("GRAPEVINE_GOSSIP_LISTEN", free_udp()),
-        ("GRAPEVINE_REPLICAS", engine.url.clone()),
+        ("GRAPEVINE_REPLICAS", engine.url),
         ("GRAPEVINE_CLUSTER_SECRET", secret("fleet")),
         ("GRAPEVINE_ADMIN_TOKEN", secret("admin")),
         ("GRAPEVINE_ENGINE_KEY", secret("engine")),
@@ -65,7 +65,7 @@ fn at_trace_level_neither_prompts_nor_answers_nor_secrets_are_logged() {
         ("/v1/chat/completions", format!("{{\"messages\": [\"{words}\"")),
         ("/v1/chat/completions", format!("{{\"model\":\"no-such-model\",\"prompt\":\"{words}\"}}")),
         ("/v1/embeddings", json!({ "model": "mock-model", "input": words }).to_string()),
-        ("/sleep", words.clone()),
+        ("/sleep", words),
     ] {
         exchange(&format!("http://{listen}{path}"), "POST", &headers, body.as_bytes());
     }
