@@ -4,6 +4,7 @@
 
 mod burst;
 mod client;
+mod collector;
 mod fleet;
 mod hit_rate;
 mod lifecycle;

@@ -16,7 +16,7 @@ const STREAMS: usize = 200;
 const STREAM_BYTES: usize = 160 << 10;
 
 /// A line of /proc's status of a router, bytes.
-fn memory(router: &Router, line: &str) -> usize {
+pub(crate) fn memory(router: &Router, line: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", router.process.id())).unwrap();
     let value = status.lines().find_map(|l| l.strip_prefix(line)).unwrap();
     value.trim_matches([':', '\t', ' ', 'k', 'B']).parse::<usize>().unwrap() << 10

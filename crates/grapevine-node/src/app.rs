@@ -44,12 +44,13 @@ use crate::metrics::{self, Metrics, PREFIX};
 use crate::observe::history::History;
 use crate::observe::log::{DecisionLog, Room};
 use crate::proxy::admission::Admission;
+use crate::proxy::hearing::Hearing;
 use crate::proxy::stop::Stop;
 use crate::proxy::{self, Proxy, Wiring};
 use crate::replica::{ReplicaError, ReplicaSet};
 use crate::server::Server;
 use crate::telemetry::{Exports, Exposition, Tracer};
-use crate::tls::{Certificate, TlsError};
+use crate::tls::{self, Certificate, TlsError};
 
 /// After the drain's end: time for the last error events to reach their clients.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -116,13 +117,8 @@ pub enum BuildError {
     #[error("cannot set up the HTTP client")]
     Client(#[from] reqwest::Error),
     /// The authorities trusted for replicas cannot be read.
-    #[error("cannot read GRAPEVINE_ENGINE_CA {path}")]
-    EngineCa {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error("GRAPEVINE_ENGINE_CA cannot be used")]
+    EngineCa(#[source] TlsError),
     /// The decision log cannot be written.
     #[error("cannot open GRAPEVINE_DECISION_LOG {path}")]
     DecisionLog {
@@ -199,14 +195,14 @@ impl App {
         let probes = probe_config(&config, &client);
         let (replica_handle, replica_task) = replica::spawn(replicas, probes, tree.clone(), clock, seed);
         discovery::start(&config, &replica_handle, &mut watchers)?;
-        let informed = Arc::new(AtomicBool::new(true));
+        let hearing = Arc::<Hearing>::default();
         let wiring = Wiring {
             replicas: replica_handle.clone(),
             tree: tree.clone(),
             client,
             metrics: counts,
             clock,
-            informed: Arc::clone(&informed),
+            hearing: Arc::clone(&hearing),
             gate,
             stop: stop.clone(),
             draining: Arc::clone(&draining),
@@ -219,7 +215,7 @@ impl App {
         let admin_url = format!("http://{}", admin.addr());
         let mesh = grapevine_mesh::spawn(mesh_config(&config, admin_url), Arc::clone(&host)).await?;
 
-        watchers.spawn(watch_peers(mesh.clone(), informed));
+        watchers.spawn(watch_peers(mesh.clone(), hearing));
 
         let observatory = Arc::new(Observatory {
             router_id: config.router_id.clone(),
@@ -375,15 +371,17 @@ async fn drain(front: &mut JoinHandle<()>, places: &Admission, limit: Duration, 
     let _ = timeout(LAST_WORDS, quiet).await;
 }
 
-/// Keeps `informed` true while every router that was met and is not going away is heard. One that has met
-/// nobody takes itself for the whole fleet.
-async fn watch_peers(mesh: MeshHandle, informed: Arc<AtomicBool>) {
+/// Notes whether every router that was met and is not going away is heard, and how far the news of those that
+/// are is behind.
+async fn watch_peers(mesh: MeshHandle, hearing: Arc<Hearing>) {
     let mut looks = interval(PEER_CHECK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         looks.tick().await;
-        let heard = mesh.status().peers.iter().all(|peer| peer.live || peer.draining);
-        informed.store(heard, Relaxed);
+        let status = mesh.status();
+        let heard = status.peers.iter().all(|peer| peer.live || peer.draining);
+        let lag = status.peers.iter().filter(|peer| peer.live).map(|peer| peer.lag_ms).max();
+        hearing.note(heard, lag.unwrap_or_default());
     }
 }
 
@@ -448,8 +446,7 @@ fn engine_client(config: &Config) -> Result<reqwest::Client, BuildError> {
         builder.http1_only().retry(reqwest::retry::never())
     };
     if let Some(path) = &config.engine_ca {
-        let pem =
-            std::fs::read(path).map_err(|source| BuildError::EngineCa { path: path.clone(), source })?;
+        let pem = tls::authorities(path).map_err(BuildError::EngineCa)?;
         builder = builder.tls_certs_merge(reqwest::Certificate::from_pem_bundle(&pem)?);
     }
     if let Some(key) = &config.engine_key {

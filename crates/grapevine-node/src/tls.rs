@@ -1,4 +1,5 @@
-//! TLS of the public listener: one certificate, read again when its files change.
+//! TLS: the public listener's certificate, read again when its files change; and what clients are given to
+//! trust and to show.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub enum TlsError {
         problem: String,
     },
     /// Certificate and key that do not go together, or a key of an unknown type.
-    #[error("certificate {cert} cannot be served with key {key}")]
+    #[error("certificate {cert} and key {key} do not go together")]
     Unusable {
         /// File of the certificate.
         cert: PathBuf,
@@ -101,12 +102,7 @@ impl Certificate {
 }
 
 fn load(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
-    let bad = |path: &Path, what, problem: String| TlsError::Pem { path: path.to_owned(), what, problem };
-    let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let chain = chain.map_err(|error| bad(cert, "certificate", error.to_string()))?;
-    if chain.is_empty() {
-        return Err(bad(cert, "certificate", "none in it".to_owned()));
-    }
+    let chain = certificates(cert)?;
     let der =
         PrivateKeyDer::from_pem_file(key).map_err(|error| bad(key, "private key", error.to_string()))?;
     let unusable = |source| TlsError::Unusable { cert: cert.to_owned(), key: key.to_owned(), source };
@@ -115,4 +111,35 @@ fn load(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(certified),
         Err(source) => Err(unusable(source)),
     }
+}
+
+/// A file's certificates: at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let chain = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = chain.map_err(|error| bad(path, "certificate", error.to_string()))?;
+    if chain.is_empty() {
+        return Err(bad(path, "certificate", "none in it".to_owned()));
+    }
+    Ok(chain)
+}
+
+fn bad(path: &Path, what: &'static str, problem: String) -> TlsError {
+    TlsError::Pem { path: path.to_owned(), what, problem }
+}
+
+/// PEM of the authorities in a file. A file without any is refused: to trust nobody, or everybody, is not what
+/// its name was written down for.
+pub(crate) fn authorities(path: &Path) -> Result<Vec<u8>, TlsError> {
+    certificates(path)?;
+    read(path, "certificate")
+}
+
+/// PEM of a certificate and of its key, for a client to show.
+pub(crate) fn identity(cert: &Path, key: &Path) -> Result<(Vec<u8>, Vec<u8>), TlsError> {
+    load(cert, key)?;
+    Ok((read(cert, "certificate")?, read(key, "private key")?))
+}
+
+fn read(path: &Path, what: &'static str) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|error| bad(path, what, error.to_string()))
 }

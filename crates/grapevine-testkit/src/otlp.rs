@@ -1,21 +1,21 @@
-//! A receiver of traces over OTLP/HTTP (protobuf), for tests: point the exporter at
-//! [`OtlpReceiver::endpoint`] and look at the spans that arrive.
+//! A receiver of OTLP over HTTP (protobuf) and gRPC, for tests: point the exporter at
+//! [`OtlpReceiver::endpoint`] and look at the spans that arrive. Exports of other signals are counted.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse,
-};
+use http_body_util::{BodyExt, Full};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1 as wire;
 use prost::Message;
@@ -29,6 +29,9 @@ const MAX_SPANS: usize = 100_000;
 
 /// Largest export taken.
 const MAX_BODY_BYTES: usize = 64 << 20;
+
+/// Bytes before a message over gRPC: not compressed, and its length.
+const FRAME_BYTES: usize = 5;
 
 /// Attributes by name, values as JSON.
 pub type Attributes = BTreeMap<String, Value>;
@@ -77,10 +80,17 @@ pub struct Span {
     pub end_nanos: u64,
 }
 
+/// What arrived.
+struct Arrived {
+    spans: watch::Sender<Vec<Span>>,
+    logs: AtomicUsize,
+    metrics: AtomicUsize,
+}
+
 /// A running receiver; it stops when dropped.
 pub struct OtlpReceiver {
     addr: SocketAddr,
-    spans: Arc<watch::Sender<Vec<Span>>>,
+    arrived: Arc<Arrived>,
     task: JoinHandle<()>,
 }
 
@@ -89,27 +99,30 @@ impl OtlpReceiver {
     pub async fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let addr = listener.local_addr()?;
-        let spans = Arc::new(watch::Sender::new(Vec::new()));
-        let app = Router::new()
-            .route("/v1/traces", post(export))
-            .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-            .with_state(Arc::clone(&spans));
-        let task = tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, app).await {
-                tracing::warn!(%error, "trace receiver ended");
-            }
-        });
-        Ok(Self { addr, spans, task })
+        let (logs, metrics) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let arrived = Arc::new(Arrived { spans: watch::Sender::new(Vec::new()), logs, metrics });
+        let task = tokio::spawn(serve(listener, Arc::clone(&arrived)));
+        Ok(Self { addr, arrived, task })
     }
 
-    /// For `OTEL_EXPORTER_OTLP_ENDPOINT`: the exporter adds `/v1/traces`.
+    /// For `OTEL_EXPORTER_OTLP_ENDPOINT`: the exporter adds the path of its signal.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.addr)
     }
 
     /// The spans that arrived so far, in the order in which they came.
     pub fn spans(&self) -> Vec<Span> {
-        self.spans.borrow().clone()
+        self.arrived.spans.borrow().clone()
+    }
+
+    /// Exports of log records that arrived so far.
+    pub fn log_exports(&self) -> usize {
+        self.arrived.logs.load(Relaxed)
+    }
+
+    /// Exports of metrics that arrived so far.
+    pub fn metric_exports(&self) -> usize {
+        self.arrived.metrics.load(Relaxed)
     }
 
     /// Waits until the spans that arrived are as wanted and gives them; `None` when that takes longer
@@ -119,14 +132,14 @@ impl OtlpReceiver {
         patience: Duration,
         mut wanted: impl FnMut(&[Span]) -> bool,
     ) -> Option<Vec<Span>> {
-        let mut spans = self.spans.subscribe();
+        let mut spans = self.arrived.spans.subscribe();
         let arrived = spans.wait_for(|spans| wanted(spans));
         tokio::time::timeout(patience, arrived).await.ok()?.ok().map(|spans| spans.clone())
     }
 
     /// Forgets the spans that arrived so far.
     pub fn clear(&self) {
-        self.spans.send_modify(Vec::clear);
+        self.arrived.spans.send_modify(Vec::clear);
     }
 }
 
@@ -136,26 +149,90 @@ impl Drop for OtlpReceiver {
     }
 }
 
-async fn export(
-    State(spans): State<Arc<watch::Sender<Vec<Span>>>>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    const PROTOBUF: &str = "application/x-protobuf";
-    if headers.get(header::CONTENT_TYPE).is_none_or(|kind| kind != PROTOBUF) {
-        return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
+async fn serve(listener: TcpListener, arrived: Arc<Arrived>) {
+    let app = Router::new()
+        .route("/v1/traces", post(spans))
+        .route("/opentelemetry.proto.collector.trace.v1.TraceService/Export", post(spans))
+        .route("/v1/logs", post(logs))
+        .route("/opentelemetry.proto.collector.logs.v1.LogsService/Export", post(logs))
+        .route("/v1/metrics", post(metrics))
+        .route("/opentelemetry.proto.collector.metrics.v1.MetricsService/Export", post(metrics))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .with_state(arrived);
+    if let Err(error) = axum::serve(listener, app).await {
+        tracing::warn!(%error, "telemetry receiver ended");
     }
-    let request = match ExportTraceServiceRequest::decode(body) {
+}
+
+async fn spans(State(arrived): State<Arc<Arrived>>, headers: HeaderMap, body: Bytes) -> Response {
+    let Some(protocol) = Protocol::of(&headers) else {
+        return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
+    };
+    let request = match ExportTraceServiceRequest::decode(protocol.message(body)) {
         Ok(request) => request,
         Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
     };
-    let arrived = read(request);
-    spans.send_modify(|spans| {
+    let read = read(request);
+    arrived.spans.send_modify(|spans| {
         let room = MAX_SPANS.saturating_sub(spans.len());
-        spans.extend(arrived.into_iter().take(room));
+        spans.extend(read.into_iter().take(room));
     });
-    let answer = ExportTraceServiceResponse::default().encode_to_vec();
-    ([(header::CONTENT_TYPE, PROTOBUF)], answer).into_response()
+    protocol.taken()
+}
+
+async fn logs(State(arrived): State<Arc<Arrived>>, headers: HeaderMap) -> Response {
+    count(&arrived.logs, &headers)
+}
+
+async fn metrics(State(arrived): State<Arc<Arrived>>, headers: HeaderMap) -> Response {
+    count(&arrived.metrics, &headers)
+}
+
+fn count(exports: &AtomicUsize, headers: &HeaderMap) -> Response {
+    let Some(protocol) = Protocol::of(headers) else {
+        return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
+    };
+    exports.fetch_add(1, Relaxed);
+    protocol.taken()
+}
+
+/// How an export came.
+#[derive(Clone, Copy)]
+enum Protocol {
+    Http,
+    Grpc,
+}
+
+impl Protocol {
+    fn of(headers: &HeaderMap) -> Option<Self> {
+        match headers.get(header::CONTENT_TYPE)?.to_str().ok()? {
+            "application/x-protobuf" => Some(Self::Http),
+            "application/grpc" => Some(Self::Grpc),
+            _ => None,
+        }
+    }
+
+    /// The message of a body.
+    fn message(self, body: Bytes) -> Bytes {
+        match self {
+            Self::Http => body,
+            Self::Grpc => body.slice(FRAME_BYTES.min(body.len())..),
+        }
+    }
+
+    /// All was taken: an empty answer.
+    fn taken(self) -> Response {
+        match self {
+            Self::Http => ([(header::CONTENT_TYPE, "application/x-protobuf")], Bytes::new()).into_response(),
+            Self::Grpc => {
+                let mut trailers = HeaderMap::new();
+                trailers.insert("grpc-status", HeaderValue::from_static("0"));
+                let frame = Full::new(Bytes::from_static(&[0; FRAME_BYTES]));
+                let body = Body::new(frame.with_trailers(async move { Some(Ok(trailers)) }));
+                ([(header::CONTENT_TYPE, "application/grpc")], body).into_response()
+            }
+        }
+    }
 }
 
 fn read(request: ExportTraceServiceRequest) -> Vec<Span> {

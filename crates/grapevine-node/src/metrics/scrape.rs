@@ -128,13 +128,18 @@ fn tree(status: &Status, out: &mut Out<'_>) -> fmt::Result {
     out.counter("tree_expired", "Boundaries that nobody holds any more", tree.expired)
 }
 
-/// What became of spans, logs and the decision log; nothing of what is off.
+/// What became of spans, logs, pushed metrics and the decision log; nothing of what is off.
 fn telemetry(status: &Status, out: &mut Out<'_>) -> fmt::Result {
     let each = |value: fn(&ExportStatus) -> u64| {
         status.telemetry.iter().map(move |(signal, export)| (signal.as_str(), value(export)))
     };
     let by = "signal";
-    out.counters("telemetry_made", "Spans, log records, decisions to be logged", by, each(|e| e.made))?;
+    out.counters(
+        "telemetry_made",
+        "Spans, log records, pushes of metrics, decisions to be logged",
+        by,
+        each(|e| e.made),
+    )?;
     out.counters("telemetry_delivered", "Taken by the collector, or written", by, each(|e| e.delivered))?;
     out.counters("telemetry_failed", "Not taken by the collector", by, each(|e| e.failed))?;
     out.counters("telemetry_dropped", "Too much waited, or the disk was full", by, each(|e| e.dropped))

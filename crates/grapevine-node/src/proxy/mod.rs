@@ -17,8 +17,10 @@ pub mod exchange;
 mod expectation;
 pub mod explain;
 pub mod failure;
+mod finish;
 mod forward;
 mod headers;
+pub mod hearing;
 pub mod keying;
 mod linger;
 mod models;
@@ -64,6 +66,7 @@ use admission::{Admission, AdmissionLimits};
 use exchange::Exchange;
 use forward::{Answer, Outbound};
 use headers::{REPLICA, REQUEST_ID};
+use hearing::Hearing;
 use models::ModelList;
 use pick::{Pick, Picker};
 use recent::Recent;
@@ -115,8 +118,8 @@ pub struct Wiring {
     pub metrics: Arc<Metrics>,
     /// Time.
     pub clock: Clock,
-    /// Whether this router hears its peers, or has none.
-    pub informed: Arc<AtomicBool>,
+    /// What this router hears of its peers.
+    pub hearing: Arc<Hearing>,
     /// Knows clients' keys; without it none is needed.
     pub gate: Option<Gate>,
     /// Ends what still runs.
@@ -184,7 +187,7 @@ impl Proxy {
                 bytes_per_token: config.bytes_per_token,
                 max_inflight: config.max_inflight_per_replica,
                 slow_start_ms: config.slow_start.as_millis() as Millis,
-                informed: wiring.informed,
+                hearing: wiring.hearing,
                 seed: wiring.seed,
             },
             recent: Recent::default(),
@@ -334,7 +337,7 @@ impl Proxy {
         exchange.span.status(answer.response.status());
         let (mut parts, body) = answer.response.into_parts();
         let event_stream = headers::is_event_stream(&parts.headers);
-        let side = side_of(&parts.headers, method, event_stream);
+        let side = side_of(&parts.headers, method, event_stream, answer.span.is_recording());
         headers::prepare_response(&mut parts.headers, event_stream);
         if parts.status.is_redirection() {
             headers::hide_replica(&mut parts.headers, &pick.replica.url);
@@ -356,12 +359,12 @@ impl Proxy {
     }
 }
 
-/// What can be read of an answer on the way.
-fn side_of(headers: &HeaderMap, method: &Method, event_stream: bool) -> Side {
+/// What can be read of an answer on the way; `traced`: a span wants to know why it ended.
+fn side_of(headers: &HeaderMap, method: &Method, event_stream: bool, traced: bool) -> Side {
     if headers::is_encoded(headers) {
         Side::Blind
     } else if event_stream {
-        Side::Events(sse::Watcher::default())
+        Side::Events(sse::Watcher::traced(traced))
     } else if *method == Method::POST && headers::is_json(headers) {
         Side::Json(usage::Tail::default())
     } else {

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use grapevine_route::{
     Ballot, Candidate, Decision, LoadGuard, Policy, Request, Shadowed, Weights, cold_hash, decide,
@@ -14,6 +14,7 @@ use rand::rngs::SmallRng;
 
 use super::consider::Field;
 use super::expectation::Expectation;
+use super::hearing::Hearing;
 use crate::config::Mode;
 use crate::error::RouterError;
 use crate::observe::decisions::Considered;
@@ -32,8 +33,7 @@ pub(super) struct Picker {
     pub(super) max_inflight: usize,
     /// Time in which a replica that came up grows to its full share.
     pub(super) slow_start_ms: Millis,
-    /// Whether this router hears its peers, or has none.
-    pub(super) informed: Arc<AtomicBool>,
+    pub(super) hearing: Arc<Hearing>,
     pub(super) seed: u64,
 }
 
@@ -181,7 +181,7 @@ impl Picker {
             // Without the tree's answer nothing is known to be cold: by load alone.
             cold_hash: question.matches.and(question.key).and_then(|key| cold_hash(key, matches)),
             turn: question.turn,
-            informed: self.informed.load(Relaxed),
+            informed: self.hearing.hears_all(),
         };
         let mut rng = SmallRng::seed_from_u64(self.seed ^ question.turn);
         let Scratch { candidates, ballot, .. } = scratch;
@@ -257,7 +257,7 @@ mod tests {
             bytes_per_token: 4.0,
             max_inflight: 0,
             slow_start_ms: 0,
-            informed: Arc::new(AtomicBool::new(true)),
+            hearing: Arc::default(),
             seed: 7,
         }
     }

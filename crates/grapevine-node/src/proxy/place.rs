@@ -108,7 +108,8 @@ impl Proxy {
             let expected = Expectation { epoch, textual: job.textual, last_use };
             pick.expectation = job.matches.is_some().then_some(expected);
         }
-        route.considered(job.lookup().name(), choice.candidates_total, &choice.considered);
+        let lag = self.picker.hearing.lag();
+        route.considered(job.lookup().name(), lag, choice.candidates_total, &choice.considered);
         self.note(job, choice, 1 + except.len() as u32, job.began.elapsed());
         route.decided(&pick.decision, &pick.replica.name);
         Ok(pick)

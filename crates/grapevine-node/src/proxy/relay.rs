@@ -21,6 +21,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::exchange::Exchange;
+use super::finish::Finish;
 use super::owner::IdWatch;
 use super::parcel::Parcel;
 use super::pick::Pick;
@@ -179,8 +180,8 @@ impl Relay {
             return;
         }
         self.held.pick.load.first_byte();
-        self.held.span.first_byte();
         if matches!(self.side, Side::Events(_)) {
+            self.held.span.first_chunk();
             let seconds = self.held.exchange.began.elapsed().as_secs_f64();
             self.held.exchange.proxy.metrics.first_token_seconds.observe(seconds);
         }
@@ -201,6 +202,7 @@ impl Relay {
             self.held.pick.expectation = None;
         }
         self.report(usage);
+        self.report_finish();
         if failed {
             self.held.span.fail(Outcome::StreamFailed.name());
             self.held.exchange.span.fail(Outcome::StreamFailed.name());
@@ -208,6 +210,19 @@ impl Relay {
         }
         let outcome = if failed { Outcome::StreamFailed } else { Outcome::of_status(self.status) };
         self.held.exchange.conclude(outcome);
+    }
+
+    /// Says in the span why the answer ended.
+    fn report_finish(&mut self) {
+        match &self.side {
+            Side::Json(tail) if self.held.span.is_recording() => {
+                let mut finish = Finish::default();
+                finish.read(tail.bytes());
+                self.held.span.finished(finish.reasons());
+            }
+            Side::Events(Watcher { finish: Some(finish), .. }) => self.held.span.finished(finish.reasons()),
+            _ => {}
+        }
     }
 
     fn report(&mut self, usage: Usage) {

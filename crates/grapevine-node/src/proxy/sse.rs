@@ -4,6 +4,7 @@
 
 use memchr::memchr_iter;
 
+use super::finish::Finish;
 use super::usage::{Usage, find_last};
 
 /// Longest line that is put together when chunks split it. A longer one is passed over: it is
@@ -25,6 +26,8 @@ pub(super) struct Watcher {
     pub(super) complete: bool,
     /// What it said of the prompt.
     pub(super) usage: Usage,
+    /// Why it ended, where a span wants to know.
+    pub(super) finish: Option<Finish>,
 }
 
 /// What the current event's `event:` line says.
@@ -37,6 +40,11 @@ enum Event {
 }
 
 impl Watcher {
+    /// One that also reads why the stream ends, if a span wants to know.
+    pub(super) fn traced(traced: bool) -> Self {
+        Self { finish: traced.then(Finish::default), ..Self::default() }
+    }
+
     /// A chunk passed.
     pub(super) fn push(&mut self, chunk: &[u8]) {
         let mut from = 0;
@@ -111,6 +119,9 @@ impl Watcher {
         self.complete |= self.event == Event::End || data == b"[DONE]";
         if let Some(usage) = find_last(data) {
             self.usage.update(usage);
+        }
+        if let Some(finish) = &mut self.finish {
+            finish.read(data);
         }
     }
 }

@@ -132,7 +132,7 @@ fn is_object(rest: &[u8]) -> bool {
     value_of(rest).is_some_and(|value| value.starts_with(b"{"))
 }
 
-fn value_of(rest: &[u8]) -> Option<&[u8]> {
+pub(super) fn value_of(rest: &[u8]) -> Option<&[u8]> {
     rest.trim_ascii_start().strip_prefix(b":").map(<[u8]>::trim_ascii_start)
 }
 
@@ -161,6 +161,11 @@ impl Tail {
     /// The body has ended: what its end says.
     pub(super) fn usage(&self) -> Usage {
         find_last(&self.kept).unwrap_or_default()
+    }
+
+    /// What was kept.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.kept
     }
 }
 

@@ -84,7 +84,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// The thread that exports. When it is dropped without [`Worker::shutdown`], it ends by itself.
+/// The thread that exports. When it is dropped without [`Worker::stop`], it ends by itself.
 pub(super) struct Worker {
     stop: watch::Sender<bool>,
     ended: blocking::Receiver<()>,
@@ -108,9 +108,13 @@ impl Worker {
         Ok(Self { stop, ended })
     }
 
-    /// Has it export what waits, until `deadline`. Work that hangs is left behind with its thread.
-    pub(super) fn shutdown(&self, deadline: Instant) -> bool {
+    /// Has it export what waits, and end.
+    pub(super) fn stop(&self) {
         self.stop.send_replace(true);
+    }
+
+    /// Waits for its end, until `deadline`. Work that hangs is left behind with its thread.
+    pub(super) fn ended(&self, deadline: Instant) -> bool {
         self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok()
     }
 }

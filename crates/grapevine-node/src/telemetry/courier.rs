@@ -16,10 +16,10 @@ use reqwest::{Certificate, Identity, Url};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::ExportError;
-use super::export::pem;
 use crate::bounded;
 use crate::client::{self, innermost};
 use crate::config::{Export, Protocol};
+use crate::tls;
 
 /// Tries of one export.
 const TRIES: u32 = 3;
@@ -83,11 +83,13 @@ impl Courier {
             Protocol::HttpProtobuf => client::builder(),
         };
         if let Some(path) = &export.ca {
-            let authorities = Certificate::from_pem_bundle(&pem(path)?).map_err(ExportError::Client)?;
-            builder = builder.tls_certs_merge(authorities);
+            let authorities = tls::authorities(path)?;
+            let authorities = Certificate::from_pem_bundle(&authorities).map_err(ExportError::Client)?;
+            builder = builder.tls_certs_only(authorities);
         }
         if let Some((certificate, key)) = &export.identity {
-            let both = [pem(certificate)?, b"\n".to_vec(), pem(key)?].concat();
+            let (certificate, key) = tls::identity(certificate, key)?;
+            let both = [certificate, b"\n".to_vec(), key].concat();
             builder = builder.identity(Identity::from_pem(&both).map_err(ExportError::Client)?);
         }
         let mut headers = export.headers.clone();

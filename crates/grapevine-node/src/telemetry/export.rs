@@ -1,9 +1,8 @@
 //! Spans, log records and metrics on their way to a collector. Spans and log records leave through the
 //! exporters of `opentelemetry-otlp`; queue, thread and counts are ours ([`super::batch`]).
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{Context, Key, KeyValue};
@@ -13,15 +12,17 @@ use opentelemetry_otlp::{
     ExporterBuildError, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
 };
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SdkTracerProvider, Span, SpanData, SpanExporter as _, SpanProcessor};
 use reqwest::Url;
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
 
 use super::batch::{self, Counts, Queue, Worker};
 use super::courier::Courier;
 use super::spans::Tracer;
 use crate::config::{Batching, Export, Protocol};
+use crate::tls::{self, TlsError};
 
 /// Export cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -32,14 +33,9 @@ pub enum ExportError {
     /// The HTTP client cannot be made.
     #[error("cannot make the HTTP client")]
     Client(#[source] reqwest::Error),
-    /// A file with certificates or a key cannot be read.
-    #[error("cannot read {path}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    /// A file with certificates or a key cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The exporter cannot be made.
     #[error("cannot make the exporter")]
     Exporter(#[source] Box<ExporterBuildError>),
@@ -65,7 +61,8 @@ impl Spans {
         let runtime = batch::runtime()?;
         let mut exporter = span_exporter(export, &runtime)?;
         exporter.set_resource(resource);
-        let send = async move |spans: Vec<SpanData>| exporter.export(spans).await;
+        let limit = export.timeout;
+        let send = async move |spans: Vec<SpanData>| within(limit, exporter.export(spans)).await;
         let (queue, worker) = batch::start("spans", batching, runtime, send)?;
         let counts = queue.counts();
         let provider = SdkTracerProvider::builder()
@@ -83,14 +80,16 @@ impl Spans {
         Tracer::on(self.provider.tracer(env!("CARGO_PKG_NAME")), Arc::clone(&self.counts))
     }
 
-    /// Exports what waits, until `deadline`.
-    pub(super) fn shutdown(self, deadline: Instant) {
-        // What ends later makes no spans.
+    /// Makes no more spans, and gives what exports those that wait.
+    pub(super) fn end(self) -> Worker {
         let _ = self.provider.shutdown_with_timeout(Duration::ZERO);
-        if !self.worker.shutdown(deadline) {
-            tracing::warn!("the last spans were not exported");
-        }
+        self.worker
     }
+}
+
+/// Ends an export at its limit: the exporters look at it only between two tries.
+pub(super) async fn within(limit: Duration, export: impl Future<Output = OTelSdkResult>) -> OTelSdkResult {
+    timeout(limit, export).await.unwrap_or(Err(OTelSdkError::Timeout(limit)))
 }
 
 /// The exporter of `opentelemetry-otlp`; one for gRPC lives on `runtime`.
@@ -139,24 +138,23 @@ fn origin(export: &Export) -> Result<String, ExportError> {
     Ok(url.origin().ascii_serialization())
 }
 
-/// What a collector behind TLS is shown and must show.
+/// What a collector behind TLS is shown and must show. Named authorities stand in the place of the system's, which
+/// an image need not have.
 fn tls(export: &Export) -> Result<Option<ClientTlsConfig>, ExportError> {
     if !export.endpoint.starts_with("https:") {
         return Ok(None);
     }
-    let mut tls = ClientTlsConfig::new().with_native_roots();
-    if let Some(path) = &export.ca {
-        tls = tls.ca_certificate(Certificate::from_pem(pem(path)?));
-    }
-    if let Some((certificate, key)) = &export.identity {
-        tls = tls.identity(Identity::from_pem(pem(certificate)?, pem(key)?));
-    }
-    Ok(Some(tls))
-}
-
-/// A file with certificates or a key.
-pub(super) fn pem(path: &Path) -> Result<Vec<u8>, ExportError> {
-    std::fs::read(path).map_err(|source| ExportError::File { path: path.to_owned(), source })
+    let tls = match &export.ca {
+        Some(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(tls::authorities(path)?)),
+        None => ClientTlsConfig::new().with_native_roots(),
+    };
+    Ok(Some(match &export.identity {
+        Some((certificate, key)) => {
+            let (certificate, key) = tls::identity(certificate, key)?;
+            tls.identity(Identity::from_pem(certificate, key))
+        }
+        None => tls,
+    }))
 }
 
 /// Puts ended spans into the queue.

@@ -26,18 +26,20 @@ use crate::config::Export;
 /// Gives the text of `/metrics`.
 pub type Exposition = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Starts pushing what `exposition` gives.
+/// Starts pushing what `exposition` gives; `counts` says what becomes of the pushes.
 pub(super) fn start(
     export: &Export,
     interval: Duration,
     resource: &Resource,
     exposition: Exposition,
+    counts: Arc<Counts>,
 ) -> Result<Worker, ExportError> {
     let (resource, began) = (wire_resource(resource), unix_nanos());
     let courier = Courier::new(export)?;
-    let ledger = Ledger { what: "metrics", counts: Arc::<Counts>::default(), failing: Cell::new(false) };
+    let ledger = Ledger { what: "metrics", counts, failing: Cell::new(false) };
     let work = move |stopped| async move {
         let push = || async {
+            ledger.counts.made(1);
             let request = request(&exposition(), &resource, began, unix_nanos());
             ledger.note(1, &courier.deliver(request.encode_to_vec()).await);
         };

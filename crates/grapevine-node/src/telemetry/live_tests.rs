@@ -113,6 +113,7 @@ async fn a_stream_is_traced_from_client_to_engine() {
     assert_eq!(call.attributes["gen_ai.request.stream"], true);
     assert!(call.attributes["gen_ai.usage.input_tokens"].as_u64() > Some(100), "{call:?}");
     assert_eq!(call.attributes["gen_ai.usage.output_tokens"], 8);
+    assert_eq!(call.attributes["gen_ai.response.finish_reasons"], serde_json::json!(["length"]));
     assert_eq!(call.attributes["gen_ai.usage.cache_read.input_tokens"], 0);
     assert!(call.attributes["gen_ai.response.time_to_first_chunk"].is_f64());
     assert_eq!(parent, format!("00-{TRACE}-{}-01", call.span_id));

@@ -60,6 +60,8 @@ pub struct Telemetry {
     spans: Option<export::Spans>,
     /// Those of log records and metrics.
     workers: Vec<Worker>,
+    /// Pushes of metrics.
+    pushes: Arc<Counts>,
     exports: Exports,
 }
 
@@ -75,8 +77,12 @@ impl Exports {
 }
 
 /// Sets up logs for the process and, if configured, export of spans and logs. Once per process.
+/// [`Telemetry::push_metrics`] adds metrics.
 pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
     let mut telemetry = Telemetry::traces(config)?;
+    if config.otel.metrics.is_some() {
+        telemetry.exports.0.push(("metrics", Arc::clone(&telemetry.pushes)));
+    }
     let records = match &config.otel.logs {
         Some(export) => {
             let resource = export::resource(&config.router_id);
@@ -98,7 +104,8 @@ impl Telemetry {
         let start = |traces| export::Spans::start(traces, config.otel.spans_batch, &resource);
         let spans = config.otel.traces.as_ref().map(start).transpose()?;
         let exports = Exports(spans.iter().map(|spans| ("spans", spans.counts())).collect());
-        Ok(Self { config: config.clone(), spans, workers: Vec::new(), exports })
+        let (workers, pushes) = (Vec::new(), Arc::default());
+        Ok(Self { config: config.clone(), spans, workers, pushes, exports })
     }
 
     /// What makes spans. Cheap to clone; it makes nothing when export is off.
@@ -106,7 +113,7 @@ impl Telemetry {
         self.spans.as_ref().map_or_else(Tracer::off, export::Spans::tracer)
     }
 
-    /// What becomes of spans and logs.
+    /// What becomes of spans, logs and metrics.
     pub fn exports(&self) -> Exports {
         self.exports.clone()
     }
@@ -115,7 +122,8 @@ impl Telemetry {
     pub fn push_metrics(&mut self, exposition: Exposition) -> Result<(), ExportError> {
         let Some(export) = &self.config.otel.metrics else { return Ok(()) };
         let resource = export::resource(&self.config.router_id);
-        let worker = figures::start(export, self.config.otel.metrics_interval, &resource, exposition)?;
+        let (interval, pushes) = (self.config.otel.metrics_interval, Arc::clone(&self.pushes));
+        let worker = figures::start(export, interval, &resource, exposition, pushes)?;
         self.workers.push(worker);
         Ok(())
     }
@@ -123,18 +131,24 @@ impl Telemetry {
     /// Exports what waits, for at most `limit`. Blocks: call it outside the runtime.
     pub fn shutdown(self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        if let Some(spans) = self.spans {
-            spans.shutdown(deadline);
-        }
-        for worker in &self.workers {
-            worker.shutdown(deadline);
+        let mut workers = self.workers;
+        workers.extend(self.spans.map(export::Spans::end));
+        // All at once: a collector that does not answer takes nothing from the others' time.
+        workers.iter().for_each(Worker::stop);
+        let late = workers.iter().filter(|worker| !worker.ended(deadline)).count();
+        if late > 0 {
+            tracing::warn!(exporters = late, "the last of what was to be exported was not");
         }
     }
 }
 
+#[cfg(test)]
+mod collector;
 #[cfg(test)]
 mod live_tests;
 #[cfg(test)]
 mod signal_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tls_tests;

@@ -19,7 +19,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 use super::batch::{self, Counts, Queue, Worker, is_exporter};
-use super::export::{ExportError, over_grpc, over_http};
+use super::export::{ExportError, over_grpc, over_http, within};
 use crate::bounded::cut;
 use crate::config::{Batching, Export, Protocol};
 
@@ -41,9 +41,10 @@ pub(super) fn start(
     let runtime = batch::runtime()?;
     let mut exporter = log_exporter(export, &runtime)?;
     exporter.set_resource(resource);
+    let limit = export.timeout;
     let send = async move |made: Vec<Made>| {
         let records: Vec<_> = made.iter().map(|(record, scope)| (record, scope)).collect();
-        exporter.export(LogBatch::new(&records)).await
+        within(limit, exporter.export(LogBatch::new(&records))).await
     };
     let (queue, worker) = batch::start("log records", batching, runtime, send)?;
     let counts = queue.counts();

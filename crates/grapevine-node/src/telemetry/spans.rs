@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use grapevine_route::{Decision, Votes};
 use grapevine_tree::{Api, Teacher};
@@ -154,12 +154,19 @@ impl ServerSpan {
 pub struct RouteSpan(Option<Box<Live>>);
 
 impl RouteSpan {
-    /// Records what the tree said, how many candidates there were, and the votes of the best of them, where
-    /// they are known.
-    pub fn considered(&mut self, lookup: &'static str, total: usize, candidates: &[Considered]) {
+    /// Records what the tree said and how far its news from peers is behind, how many candidates there were,
+    /// and the votes of the best of them, where they are known.
+    pub fn considered(
+        &mut self,
+        lookup: &'static str,
+        lag: Duration,
+        total: usize,
+        candidates: &[Considered],
+    ) {
         let Some(span) = &mut self.0 else { return };
         span.record(|span| {
             span.set_attribute(KeyValue::new("grapevine.lookup", lookup));
+            span.set_attribute(KeyValue::new("grapevine.tree_lag_seconds", lag.as_secs_f64()));
             span.set_attribute(KeyValue::new("grapevine.candidates", total as i64));
             if !candidates.is_empty() {
                 let votes = candidates.iter().map(|candidate| votes(candidate).into()).collect();
@@ -220,8 +227,13 @@ impl EngineSpan {
         }
     }
 
-    /// The first byte of the body is here.
-    pub fn first_byte(&mut self) {
+    /// Whether what is recorded goes anywhere.
+    pub fn is_recording(&self) -> bool {
+        self.0.as_ref().is_some_and(|span| span.span.is_recording())
+    }
+
+    /// The first event of a stream is here.
+    pub fn first_chunk(&mut self) {
         let Some(span) = &mut self.0 else { return };
         let seconds = span.started.elapsed().as_secs_f64();
         span.record(|span| {
@@ -243,6 +255,16 @@ impl EngineSpan {
                     span.set_attribute(KeyValue::new(name, tokens));
                 }
             }
+        });
+    }
+
+    /// Why the engine stopped, for each choice; nothing where it did not say.
+    pub fn finished(&mut self, reasons: &[&'static str]) {
+        let Some(span) = self.0.as_mut().filter(|_| !reasons.is_empty()) else { return };
+        span.record(|span| {
+            let reasons = reasons.iter().map(|reason| (*reason).into()).collect();
+            let reasons = Value::Array(Array::String(reasons));
+            span.set_attribute(KeyValue::new("gen_ai.response.finish_reasons", reasons));
         });
     }
 
@@ -340,11 +362,21 @@ fn describe(span: &mut Span, call: &EngineCall<'_>, operation: Option<&'static s
     span.set_attribute(KeyValue::new("server.port", i64::from(base.port_u16().unwrap_or(usual))));
     let Some(operation) = operation else { return };
     span.set_attribute(KeyValue::new("gen_ai.operation.name", operation));
-    // Names the format that is spoken; the conventions have no name for the engines.
-    span.set_attribute(KeyValue::new("gen_ai.provider.name", "openai"));
-    span.set_attribute(KeyValue::new("gen_ai.request.stream", call.stream));
+    span.set_attribute(KeyValue::new("gen_ai.provider.name", provider_name(call.api)));
+    if call.stream {
+        span.set_attribute(KeyValue::new("gen_ai.request.stream", true));
+    }
     if let Some(model) = call.model {
         span.set_attribute(KeyValue::new("gen_ai.request.model", model.to_owned()));
+    }
+}
+
+/// GenAI name of the format that is spoken: the conventions have none for the engines behind it.
+fn provider_name(api: Api) -> &'static str {
+    match api {
+        Api::Messages => "anthropic",
+        Api::Generate => "sglang",
+        Api::Chat | Api::Responses | Api::Completions | Api::Other => "openai",
     }
 }
 

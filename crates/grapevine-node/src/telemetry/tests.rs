@@ -12,8 +12,8 @@ use grapevine_route::{Decision, Reason};
 use grapevine_tree::{Api, ReplicaId, RouterId, Teacher};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use prost::Message;
 
 use super::*;
@@ -85,16 +85,21 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn text(attributes: &[KeyValue]) -> BTreeMap<String, String> {
-    let value = |kv: &KeyValue| match kv.value.as_ref().and_then(|v| v.value.as_ref()) {
+    let value = |kv: &KeyValue| written(kv.value.as_ref());
+    let map: BTreeMap<_, _> = attributes.iter().map(|kv| (kv.key.clone(), value(kv))).collect();
+    assert_eq!(map.len(), attributes.len(), "each attribute once: {attributes:?}");
+    map
+}
+
+fn written(value: Option<&AnyValue>) -> String {
+    match value.and_then(|v| v.value.as_ref()) {
         Some(Value::StringValue(text)) => text.clone(),
         Some(Value::IntValue(number)) => number.to_string(),
         Some(Value::BoolValue(flag)) => flag.to_string(),
         Some(Value::DoubleValue(_)) => "double".to_owned(),
+        Some(Value::ArrayValue(list)) => list.values.iter().map(|v| written(Some(v))).collect(),
         other => panic!("{other:?}"),
-    };
-    let map: BTreeMap<_, _> = attributes.iter().map(|kv| (kv.key.clone(), value(kv))).collect();
-    assert_eq!(map.len(), attributes.len(), "each attribute once: {attributes:?}");
-    map
+    }
 }
 
 fn telemetry(endpoint: String, timeout: Duration) -> Telemetry {
@@ -164,8 +169,9 @@ async fn a_request_is_three_spans_in_the_clients_trace() {
     let mut to_engine = from_client.clone();
     call.inject(&mut to_engine);
     call.status(StatusCode::OK);
-    call.first_byte();
+    call.first_chunk();
     call.usage(Some(100), Some(20), Some(64));
+    call.finished(&["stop"]);
     drop(call);
     request.status(StatusCode::OK);
     drop(request);
@@ -217,6 +223,7 @@ async fn a_request_is_three_spans_in_the_clients_trace() {
             ("gen_ai.provider.name", "openai"),
             ("gen_ai.request.model", "llama-3"),
             ("gen_ai.request.stream", "true"),
+            ("gen_ai.response.finish_reasons", "stop"),
             ("gen_ai.response.time_to_first_chunk", "double"),
             ("gen_ai.usage.cache_read.input_tokens", "64"),
             ("gen_ai.usage.input_tokens", "100"),
@@ -305,7 +312,7 @@ fn off_leaves_the_clients_headers_alone() {
     let mut to_engine = sent.clone();
     call.inject(&mut to_engine);
     call.status(StatusCode::OK);
-    call.first_byte();
+    call.first_chunk();
     call.usage(Some(1), Some(1), None);
     request.status(StatusCode::OK);
     assert_eq!((to_engine, request.trace_id(), tracer.counts()), (sent, None, None));

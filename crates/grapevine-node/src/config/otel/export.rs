@@ -45,7 +45,7 @@ pub struct Export {
     pub timeout: Duration,
     /// Sent with every export.
     pub headers: HeaderMap,
-    /// File with authorities that vouch for the collector.
+    /// File with authorities that vouch for the collector, in place of the system's.
     pub ca: Option<PathBuf>,
     /// Files with the certificate and the key that are shown to the collector.
     pub identity: Option<(PathBuf, PathBuf)>,

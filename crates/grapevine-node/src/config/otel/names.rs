@@ -38,7 +38,7 @@ pub(in crate::config) const SUPPORTED: &[(&str, &str)] = &[
     (
         "OTEL_EXPORTER_OTLP_CERTIFICATE, OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE, \
          OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE, OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE",
-        "File with the authorities (PEM) that vouch for the collector, besides the system's.",
+        "File with the authorities (PEM) that vouch for the collector, in place of the system's.",
     ),
     (
         "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE, OTEL_EXPORTER_OTLP_CLIENT_KEY",
