@@ -48,7 +48,7 @@ use crate::pull::Puller;
 use crate::seeds::Dialler;
 use crate::seen::Vectors;
 use crate::session::Session;
-use crate::status::{Held, MeshStatus, MeshTotals};
+use crate::status::{Held, MeshStatus, MeshTotals, PeerStatus};
 use crate::{Host, Incoming, Outgoing};
 
 mod errand;
@@ -350,14 +350,12 @@ impl<H: Host> Mesh<H> {
 
     fn publish_status(&mut self, session: Option<&Session>) {
         let now = self.now();
-        let fleet = &self.fleet;
-        let peer_status = |(name, peer): (&Arc<str>, &Peer)| peer.status(name, fleet.router(name), now);
+        let peers = self.peer_statuses(now);
         let totals = MeshTotals {
             published: self.outbox.tally(),
             traffic: self.counters.read(),
             ..self.totals.clone()
         };
-        let (level_pairs, pairs) = self.vectors.agreement(self.live_peers().map(|(id, _)| id), now);
         self.status.store(Arc::new(MeshStatus {
             generation: self.generation,
             advertised: session.map(Session::advertised),
@@ -369,11 +367,29 @@ impl<H: Host> Mesh<H> {
             strained: self.strain.is_strained(now),
             pointers: self.strain.may_point(now),
             held: self.held(session),
-            level_pairs,
-            pairs,
-            peers: self.peers.iter().map(peer_status).collect(),
+            level_pairs: peers.iter().map(|peer| peer.level_pairs).sum(),
+            pairs: peers.iter().map(|peer| peer.pairs).sum(),
+            peers,
             totals,
         }));
+    }
+
+    fn peer_statuses(&self, now: Millis) -> Vec<PeerStatus> {
+        let addresses: BTreeSet<SocketAddr> = self.peers.values().map(Peer::addr).collect();
+        self.counters.peers.keep_only(|addr| addresses.contains(&addr));
+        let status = |(name, peer): (&Arc<str>, &Peer)| {
+            let traffic = self.counters.peers.of(peer.addr());
+            let heard = peer.is_heard().then(|| self.vectors.agreement(RouterId::of_name(name), now));
+            let (level_pairs, pairs) = heard.unwrap_or_default();
+            PeerStatus {
+                level_pairs,
+                pairs,
+                bytes_sent: traffic.bytes_sent,
+                bytes_received: traffic.bytes_received,
+                ..peer.status(name, self.fleet.router(name), now)
+            }
+        };
+        self.peers.iter().map(status).collect()
     }
 
     fn held(&self, session: Option<&Session>) -> Held {

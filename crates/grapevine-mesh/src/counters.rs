@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::codec::CodecError;
 use crate::handle::Refused;
+use by_peer::ByPeer;
+
+mod by_peer;
 
 /// Why a datagram was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +58,8 @@ impl SegmentReject {
 /// Counts since the start of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
+    /// What passed between this router and each peer.
+    pub(crate) peers: ByPeer,
     datagrams_sent: AtomicU64,
     datagrams_received: AtomicU64,
     bytes_sent: AtomicU64,

@@ -58,6 +58,7 @@ pub mod transport {
     pub use chitchat::ChitchatMessage;
     pub use chitchat::transport::{ChannelTransport, Socket, Transport};
 
+    pub use crate::net::datagrams::{Brought, Datagrams};
     pub use crate::net::direct::Direct;
     pub use crate::net::sealed_size;
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::Context;
 use async_trait::async_trait;
 use chitchat::transport::{Socket, Transport};
-use chitchat::{ChitchatMessage, Deserializable, Serializable};
+use chitchat::{ChitchatMessage, Serializable};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tracing::trace;
@@ -23,7 +23,9 @@ use tracing::trace;
 use crate::config::MeshConfig;
 use crate::counters::{Counters, DatagramReject as Reject};
 use direct::Direct;
+use wire::{Arrived, Outcome, Wire};
 
+pub(crate) mod datagrams;
 pub(crate) mod direct;
 mod frame;
 mod header;
@@ -31,6 +33,7 @@ pub(crate) mod metered;
 mod plain;
 mod replay;
 mod seal;
+mod wire;
 
 /// Socket buffers to ask for, in bytes. The default of 208 KiB drops bursts of a fleet of 32; the
 /// system may grant less.
@@ -39,27 +42,10 @@ const SOCKET_BUFFER: usize = 4 * 1024 * 1024;
 /// Longest datagram that UDP has.
 const RECEIVE_BYTES: usize = 65_536;
 
-/// What a datagram brought.
-#[derive(Debug, PartialEq, Eq)]
-enum Outcome {
-    /// The last piece of a packed message.
-    Message(Vec<u8>),
-    /// A question that is to be answered, or data that was meant for someone else.
-    Answer { datagram: Vec<u8>, to: SocketAddr, misdirected: bool },
-    /// Nothing yet.
-    Nothing,
-}
-
-enum Wire {
-    Plain(plain::Plain),
-    Sealed(Box<seal::Sealed>),
-}
-
 /// Opens gossip on one bound UDP socket.
 pub(crate) struct UdpGossip {
     shared: Arc<Shared>,
-    secrets: Vec<Vec<u8>>,
-    cluster_id: String,
+    config: MeshConfig,
 }
 
 /// What chitchat's task and direct messages share.
@@ -79,21 +65,9 @@ impl UdpGossip {
         // Best effort: smaller buffers lose bursts, which gossip repairs.
         let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
         let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
-        let previous = config.secret.as_ref().and(config.previous_secret.as_ref());
-        let secrets = config.secret.iter().chain(previous).cloned().collect();
-        let wire = Mutex::new(Wire::Plain(plain::Plain::new(&config.cluster_id)));
+        let wire = Mutex::new(Wire::new(config));
         let shared = Shared { udp, wire, inbox: Mutex::default(), counters };
-        let gossip = Self { shared: Arc::new(shared), secrets, cluster_id: config.cluster_id.clone() };
-        *gossip.shared.wire() = gossip.new_wire();
-        Ok(gossip)
-    }
-
-    fn new_wire(&self) -> Wire {
-        if self.secrets.is_empty() {
-            return Wire::Plain(plain::Plain::new(&self.cluster_id));
-        }
-        let secrets = self.secrets.iter().map(Vec::as_slice);
-        Wire::Sealed(Box::new(seal::Sealed::new(secrets, &self.cluster_id)))
+        Ok(Self { shared: Arc::new(shared), config: config.clone() })
     }
 
     /// The address that was bound.
@@ -108,10 +82,12 @@ impl Shared {
     }
 
     fn seal(&self, packed: &[u8], to: SocketAddr) -> Vec<Vec<u8>> {
-        match &mut *self.wire() {
-            Wire::Plain(plain) => plain.write(packed),
-            Wire::Sealed(sealed) => sealed.write(packed, to),
-        }
+        self.wire().write(packed, to)
+    }
+
+    fn sent(&self, to: SocketAddr, bytes: usize) {
+        self.counters.sent(bytes);
+        self.counters.peers.sent(to, bytes);
     }
 
     fn send_failed(&self, to: SocketAddr, error: &io::Error) {
@@ -129,7 +105,7 @@ impl Direct for UdpGossip {
     fn send(&self, to: SocketAddr, message: &[u8]) {
         for datagram in self.shared.seal(&frame::pack_direct(message), to) {
             match self.shared.udp.try_send_to(&datagram, to) {
-                Ok(_) => self.shared.counters.sent(datagram.len()),
+                Ok(_) => self.shared.sent(to, datagram.len()),
                 Err(error) => return self.shared.send_failed(to, &error),
             }
         }
@@ -147,7 +123,7 @@ pub fn sealed_size(message: &[u8]) -> (usize, usize) {
 #[async_trait]
 impl Transport for UdpGossip {
     async fn open(&self, _listen_addr: SocketAddr) -> anyhow::Result<Box<dyn Socket>> {
-        *self.shared.wire() = self.new_wire();
+        *self.shared.wire() = Wire::new(&self.config);
         let buffer = vec![0; RECEIVE_BYTES].into_boxed_slice();
         Ok(Box::new(GossipSocket { shared: Arc::clone(&self.shared), buffer }))
     }
@@ -166,7 +142,7 @@ impl Socket for GossipSocket {
         shared.counters.message(bytes.len());
         for datagram in shared.seal(&frame::pack(&bytes), to) {
             match shared.udp.send_to(&datagram, to).await {
-                Ok(_) => shared.counters.sent(datagram.len()),
+                Ok(_) => shared.sent(to, datagram.len()),
                 Err(error) => {
                     shared.send_failed(to, &error);
                     break;
@@ -201,21 +177,19 @@ impl GossipSocket {
     fn take(&mut self, len: usize, from: SocketAddr) -> Result<Option<ChitchatMessage>, Reject> {
         let datagram = self.buffer.get(..len).unwrap_or_default();
         let shared = &self.shared;
-        let (outcome, given_up) = match &mut *shared.wire() {
-            Wire::Plain(plain) => (plain.read(datagram, from), plain.take_given_up()),
-            Wire::Sealed(sealed) => (sealed.read(datagram, from), sealed.take_given_up()),
+        let (outcome, given_up) = {
+            let mut wire = shared.wire();
+            (wire.read(datagram, from), wire.take_given_up())
         };
         for _ in 0..given_up {
             shared.counters.reject_datagram(Reject::Incomplete);
         }
-        match outcome? {
-            Outcome::Message(packed) => match frame::unpack_direct(&packed) {
-                Some(message) => {
-                    self.hand_over(message);
-                    Ok(None)
-                }
-                None => self.parse(&packed).map(Some),
-            },
+        let outcome = outcome?;
+        if !matches!(outcome, Outcome::Answer { .. }) {
+            shared.counters.peers.received(from, len);
+        }
+        match outcome {
+            Outcome::Message(packed) => self.arrived(&packed),
             Outcome::Nothing => Ok(None),
             Outcome::Answer { datagram, to, misdirected } => {
                 if shared.udp.try_send_to(&datagram, to).is_ok() {
@@ -226,20 +200,25 @@ impl GossipSocket {
         }
     }
 
+    fn arrived(&self, packed: &[u8]) -> Result<Option<ChitchatMessage>, Reject> {
+        match Arrived::unpack(packed)? {
+            Arrived::Direct(message) => {
+                self.hand_over(message);
+                Ok(None)
+            }
+            Arrived::Gossip { message, bytes } => {
+                self.shared.counters.message(bytes);
+                Ok(Some(message))
+            }
+        }
+    }
+
     fn hand_over(&self, message: &[u8]) {
         let inbox = self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(inbox) = &*inbox {
             // What finds it full is older than what comes next.
             let _ = inbox.try_send(message.to_vec());
         }
-    }
-
-    fn parse(&self, packed: &[u8]) -> Result<ChitchatMessage, Reject> {
-        let bytes = frame::unpack(packed).ok_or(Reject::Damaged)?;
-        self.shared.counters.message(bytes.len());
-        let mut rest = bytes.as_slice();
-        let message = ChitchatMessage::deserialize(&mut rest).map_err(|_| Reject::Damaged)?;
-        if rest.is_empty() { Ok(message) } else { Err(Reject::Damaged) }
     }
 }
 

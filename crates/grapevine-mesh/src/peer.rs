@@ -72,6 +72,12 @@ impl Peer {
         Some(Candidate { id: RouterId::of_name(name), name: name.clone(), url })
     }
 
+    /// Its gossip address.
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// How it looks, but for what is known elsewhere: bytes and agreement.
     pub(crate) fn status(&self, name: &Arc<str>, router: Option<&Router>, now: Millis) -> PeerStatus {
         PeerStatus {
             name: name.clone(),
@@ -89,6 +95,10 @@ impl Peer {
             entries: router.map_or(0, |it| it.entries),
             lag_ticks: router.map_or(0, |it| it.lag_segments),
             lag_ms: router.map_or(0, |it| it.lag_ms),
+            level_pairs: 0,
+            pairs: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
             heard_ms_ago: now.saturating_sub(self.heard_at),
         }
     }

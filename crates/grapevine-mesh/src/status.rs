@@ -94,6 +94,14 @@ pub struct PeerStatus {
     pub lag_ticks: u64,
     /// Extra delay of the latest segments over the fastest of the last minute or two, in milliseconds.
     pub lag_ms: u64,
+    /// Other origins of which it has all that was known here a moment before it last told.
+    pub level_pairs: usize,
+    /// Other origins of which that can be said.
+    pub pairs: usize,
+    /// Bytes sent to its gossip address.
+    pub bytes_sent: u64,
+    /// Bytes accepted from there.
+    pub bytes_received: u64,
     /// Time since its state or heartbeat last moved, in milliseconds.
     pub heard_ms_ago: u64,
 }

@@ -58,6 +58,19 @@ async fn three_routers_hear_each_other(secrets: &[&[u8]]) {
     assert_eq!(status.sealed, !secrets.is_empty());
     assert!(status.running && status.totals.traffic.bytes_sent > 0);
     assert!(host_a.numbers("a").is_empty(), "a router does not hear itself");
+    until("peers tell how far they are", || a.status().peers.iter().all(|peer| peer.pairs == 2)).await;
+    bytes_are_those_of_peers(&a);
+}
+
+/// All that passed, but for greetings, which tell who is there, and what was rejected.
+fn bytes_are_those_of_peers(mesh: &MeshHandle) {
+    let status = mesh.status();
+    let (sent, received): (Vec<u64>, Vec<u64>) =
+        status.peers.iter().map(|peer| (peer.bytes_sent, peer.bytes_received)).unzip();
+    assert!(sent.iter().chain(&received).all(|&bytes| bytes > 0), "{:?}", status.peers);
+    assert!(sent.iter().sum::<u64>() <= status.totals.traffic.bytes_sent);
+    assert!(received.iter().sum::<u64>() <= status.totals.traffic.bytes_received);
+    assert_eq!(status.pairs, status.peers.iter().map(|peer| peer.pairs).sum::<usize>());
 }
 
 #[tokio::test]

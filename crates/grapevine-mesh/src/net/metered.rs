@@ -33,6 +33,7 @@ impl Socket for MeteredSocket {
     async fn send(&mut self, to: SocketAddr, message: ChitchatMessage) -> anyhow::Result<()> {
         let len = message.serialized_len();
         self.counters.sent(len);
+        self.counters.peers.sent(to, len);
         self.counters.message(len);
         self.inner.send(to, message).await
     }
@@ -41,6 +42,7 @@ impl Socket for MeteredSocket {
         let (from, message) = self.inner.recv().await?;
         let len = message.serialized_len();
         self.counters.received(len);
+        self.counters.peers.received(from, len);
         self.counters.message(len);
         Ok((from, message))
     }

@@ -81,6 +81,9 @@ pub(super) fn peer(name: &str) -> PeerStatus {
         open: 0,
         lag_ms: 0,
         heard_ms_ago: 0,
+        bytes_sent: 0,
+        bytes_received: 0,
+        agreement: None,
         taught_tokens: 0,
         taught_share: None,
     }

@@ -23,6 +23,9 @@ pub(super) fn peers(mesh: &MeshStatus, taught: &BTreeMap<RouterId, u64>, predict
         open: peer.open,
         lag_ms: peer.lag_ms,
         heard_ms_ago: peer.heard_ms_ago,
+        bytes_sent: peer.bytes_sent,
+        bytes_received: peer.bytes_received,
+        agreement: (peer.pairs > 0).then(|| peer.level_pairs as f64 / peer.pairs as f64),
         taught_tokens: tokens(peer.id),
         taught_share: (predicted > 0).then(|| tokens(peer.id) as f64 / predicted as f64),
     };

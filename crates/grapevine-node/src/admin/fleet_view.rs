@@ -131,6 +131,15 @@ pub struct Link {
     pub missed: u64,
     /// Prefixes received.
     pub entries: u64,
+    /// Gossip bytes that `from` sent to `to`.
+    #[serde(default)]
+    pub bytes_sent: u64,
+    /// Gossip bytes that `from` accepted from `to`.
+    #[serde(default)]
+    pub bytes_received: u64,
+    /// How well `to` agrees with `from`: share of level origins. Absent until it told.
+    #[serde(default)]
+    pub agreement: Option<f64>,
     /// Cached tokens predicted because it had told of them.
     pub taught_tokens: u64,
     /// The same as a share of all that were predicted there. Absent while none were.

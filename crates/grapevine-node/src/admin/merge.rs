@@ -103,6 +103,9 @@ fn links(status: &Status) -> impl Iterator<Item = Link> + '_ {
         heard_ms_ago: peer.heard_ms_ago,
         missed: peer.missed,
         entries: peer.entries,
+        bytes_sent: peer.bytes_sent,
+        bytes_received: peer.bytes_received,
+        agreement: peer.agreement,
         taught_tokens: peer.taught_tokens,
         taught_share: peer.taught_share,
     })

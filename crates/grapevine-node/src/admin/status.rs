@@ -105,6 +105,16 @@ pub struct PeerStatus {
     pub lag_ms: u64,
     /// Time since it was last heard of, ms.
     pub heard_ms_ago: u64,
+    /// Gossip bytes sent to it.
+    #[serde(default)]
+    pub bytes_sent: u64,
+    /// Gossip bytes accepted from it.
+    #[serde(default)]
+    pub bytes_received: u64,
+    /// Share of the origins of which it has all that was known here a moment before it last told. Absent
+    /// until it told.
+    #[serde(default)]
+    pub agreement: Option<f64>,
     /// Cached tokens predicted here because it had told of them.
     pub taught_tokens: u64,
     /// The same as a share of all that were predicted here. Absent while none were.
@@ -249,6 +259,15 @@ pub struct TreeStatus {
     pub expired: u64,
     /// Changes waiting to be gossiped.
     pub dirty: usize,
+    /// Changes that were not queued for gossip because the queue was full, since the start.
+    #[serde(default)]
+    pub overflowed: u64,
+    /// Peers' entries ignored because they contradict what is known, since the start.
+    #[serde(default)]
+    pub contradictions: u64,
+    /// Peers' entries ignored because they tell of a cache that was lost since, since the start.
+    #[serde(default)]
+    pub outdated: u64,
 }
 
 /// Gossip since the start.

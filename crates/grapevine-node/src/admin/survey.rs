@@ -254,6 +254,9 @@ impl Observatory {
             evicted: stats.evicted,
             expired: stats.expired,
             dirty: stats.dirty,
+            overflowed: stats.overflowed,
+            contradictions: stats.contradictions,
+            outdated: stats.outdated,
         }
     }
 

@@ -125,7 +125,10 @@ fn tree(status: &Status, out: &mut Out<'_>) -> fmt::Result {
     out.gauge("tree_bytes", "Estimated heap of the tree", tree.bytes as i64)?;
     out.gauge("tree_dirty", "Changes waiting to be gossiped", tree.dirty as i64)?;
     out.counter("tree_evicted", "Boundaries dropped because of the limit", tree.evicted)?;
-    out.counter("tree_expired", "Boundaries that nobody holds any more", tree.expired)
+    out.counter("tree_expired", "Boundaries that nobody holds any more", tree.expired)?;
+    out.counter("tree_overflowed", "Changes for which gossip's queue was full", tree.overflowed)?;
+    out.counter("tree_contradictions", "Peers' entries that contradict what is known", tree.contradictions)?;
+    out.counter("tree_outdated", "Peers' entries on a cache lost since", tree.outdated)
 }
 
 /// What became of spans, logs, pushed metrics and the decision log; nothing of what is off.
@@ -174,7 +177,13 @@ fn peers(peers: &[PeerStatus], out: &mut Out<'_>) -> fmt::Result {
     let open = peers().map(|(name, peer)| (name, peer.open as i64));
     out.gauges("gossip_open_segments", "Skipped, and may still come", "peer", open)?;
     let missed = peers().map(|(name, peer)| (name, peer.missed));
-    out.counters("gossip_missed_segments", "Lost for good", "peer", missed)
+    out.counters("gossip_missed_segments", "Lost for good", "peer", missed)?;
+    let level = peers().filter_map(|(name, peer)| Some((name, peer.agreement?)));
+    out.gauges("gossip_peer_agreement", "Share of origins in which a peer is level", "peer", level)?;
+    let sent = peers().map(|(name, peer)| (name, peer.bytes_sent));
+    out.counters("gossip_peer_sent_bytes", "Sent to a peer", "peer", sent)?;
+    let received = peers().map(|(name, peer)| (name, peer.bytes_received));
+    out.counters("gossip_peer_received_bytes", "Accepted from a peer", "peer", received)
 }
 
 /// What gossip did not bring, and what was done about it.

@@ -86,6 +86,14 @@ async fn a_router_that_joins_is_ready_when_it_knows_what_its_peer_knows() {
     let metrics = b.admin_get("/metrics").await.1;
     assert!(metrics.contains("grapevine_gossip_snapshots_total{result=\"restored\"} 1"), "{metrics}");
     assert!(metrics.contains("grapevine_gossip_agreement 1"), "{metrics}");
+    until("the peer told how far it is", || b.status().peers[0].agreement == Some(1.0)).await;
+    let metrics = b.admin_get("/metrics").await.1;
+    assert!(metrics.contains("grapevine_gossip_peer_agreement{peer=\"router-a\"} 1"), "{metrics}");
+    for bytes in ["sent", "received"] {
+        let name = format!("grapevine_gossip_peer_{bytes}_bytes_total{{peer=\"router-a\"}}");
+        assert!(metrics.contains(&name) && !metrics.contains(&format!("{name} 0")), "{metrics}");
+    }
+    assert!(metrics.contains("grapevine_tree_outdated_total 0"), "{metrics}");
     let question = http().post(format!("http://{}/internal/v1/mesh", a.admin)).body("anything");
     assert_eq!(question.send().await.unwrap().status(), 403);
     until("it is counted", || a.status().gossip.rejected["question_foreign"] == 1).await;
