@@ -36,6 +36,9 @@ const RATE: f64 = 200.0;
 /// Boundaries that a warm router knows.
 const BOUNDARIES: usize = 1_000_000;
 
+/// Boundaries that a router keeps in the soak: full after some minutes, so that memory has no reason to grow.
+const KEPT: usize = 200_000;
+
 /// Boundaries of a warm prompt, and of its shared head.
 const PROMPT: usize = 48;
 const HEAD: usize = 8;
@@ -59,7 +62,7 @@ async fn main() {
 
 async fn join() {
     let keys = warm_keys();
-    let fleet = fleet(ROUTERS, true).await;
+    let fleet = fleet(ROUTERS, true, 2 * BOUNDARIES).await;
     for router in &fleet {
         for (at, key) in keys.iter().enumerate() {
             let replica = replica(router, at % REPLICAS);
@@ -72,15 +75,20 @@ async fn join() {
 
     let done = Arc::new(AtomicBool::new(false));
     let waits = tokio::spawn(look_up(fleet.clone(), keys.clone(), done.clone()));
-    let began = Instant::now();
-    let joiner = start("joiner", &seeds(&fleet)).await;
+    let (began, before) = (Instant::now(), cpu_seconds());
+    let joiner = start("joiner", &seeds(&fleet), 2 * BOUNDARIES).await;
     joiner.mesh.joined().await;
-    let took = began.elapsed();
+    let (took, spent) = (began.elapsed(), cpu_seconds() - before);
     done.store(true, Relaxed);
     let mut waits = waits.await.unwrap();
     waits.sort_unstable();
-    let restored = joiner.mesh.status().totals.snapshots.restored;
-    println!("joined after {took:.2?}, snapshots {restored}, boundaries {}", joiner.tree.stats().boundaries);
+    // Its status is of the tick before.
+    while !joiner.mesh.status().joined {
+        sleep(Duration::from_millis(10)).await;
+    }
+    let snapshots = joiner.mesh.status().totals.snapshots;
+    println!("joined after {took:.2?} and {spent:.2} s of CPU, all routers together: {snapshots:?}");
+    println!("boundaries {}", joiner.tree.stats().boundaries);
     let (theirs, own) = (matched(&fleet[0], &keys).await, matched(&joiner, &keys).await);
     println!("matched bytes {own} of {theirs}: {:.2} %", own as f64 / theirs as f64 * 100.0);
     println!(
@@ -130,7 +138,7 @@ async fn cost() {
 
 /// Per cent of a core that a fleet takes, that is one or that does not know itself.
 async fn cpu_of(together: bool) -> f64 {
-    let fleet = fleet(ROUTERS, together).await;
+    let fleet = fleet(ROUTERS, together, 2 * BOUNDARIES).await;
     let traffic: Vec<_> =
         fleet.iter().enumerate().map(|(at, it)| tokio::spawn(picks(it.clone(), at))).collect();
     sleep(Duration::from_secs(5)).await;
@@ -144,16 +152,19 @@ async fn cpu_of(together: bool) -> f64 {
 }
 
 async fn soak(minutes: u64) {
-    let fleet = fleet(ROUTERS, true).await;
+    let fleet = fleet(ROUTERS, true, KEPT).await;
     for (at, router) in fleet.iter().enumerate() {
         tokio::spawn(picks(router.clone(), at));
     }
-    println!("minute, resident MB, tree MB, then of one mesh: log kB, state kB, backlog, holes");
+    println!(
+        "minute, resident MB, trees MB, messages to trees, then of one mesh: log kB, state kB, backlog, holes"
+    );
     for minute in 0..=minutes {
         let status = fleet[0].mesh.status();
         let tree: usize = fleet.iter().map(|it| it.tree.stats().bytes).sum();
+        let handled: u64 = fleet.iter().map(|it| it.tree.mailbox().handled).sum();
         println!(
-            "{minute:3} {:6.1} {:6.1} {:6} {:5} {:4} {:4}",
+            "{minute:3} {:6.1} {:6.1} {handled:8} {:6} {:5} {:4} {:4}",
             resident_bytes() as f64 / 1e6,
             tree as f64 / 1e6,
             status.held.log_bytes / 1_000,
@@ -216,11 +227,11 @@ fn replica(router: &Observatory, at: usize) -> grapevine_tree::ReplicaId {
 }
 
 /// Routers that know each other, if they are to.
-async fn fleet(count: usize, together: bool) -> Vec<Arc<Observatory>> {
+async fn fleet(count: usize, together: bool, kept: usize) -> Vec<Arc<Observatory>> {
     let mut fleet: Vec<Arc<Observatory>> = Vec::new();
     for at in 0..count {
         let seeds = if together { seeds(&fleet) } else { Vec::new() };
-        fleet.push(start(&format!("router-{at}"), &seeds).await);
+        fleet.push(start(&format!("router-{at}"), &seeds, kept).await);
     }
     while together && fleet.iter().any(|it| it.mesh.status().live_peers() < count - 1 || !it.mesh.is_joined())
     {
@@ -233,12 +244,12 @@ fn seeds(fleet: &[Arc<Observatory>]) -> Vec<String> {
     fleet.iter().take(3).map(|it| it.mesh.local_addr().unwrap().to_string()).collect()
 }
 
-async fn start(name: &str, seeds: &[String]) -> Arc<Observatory> {
+async fn start(name: &str, seeds: &[String], kept: usize) -> Arc<Observatory> {
     let spec = |at| ReplicaSpec::new(format!("r{at}"), format!("http://127.0.0.1:{}", 20 + at));
     let mut config = Config::local(name, (0..REPLICAS).map(spec).collect());
     config.gossip_seeds = seeds.to_vec();
     config.cluster_secret = Some(Secret::new("a secret for measurements only".to_owned()));
-    config.tree.max_boundaries = 2 * BOUNDARIES;
+    config.tree.max_boundaries = kept;
     config.tree.default_capacity_tokens = 1_000_000_000;
     let app = App::build(config, Deps::default()).await.unwrap();
     let observatory = app.observatory();
