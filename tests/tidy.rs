@@ -15,6 +15,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("grapevine-mesh", &["grapevine-tree"]),
     ("grapevine-node", &["grapevine-mesh", "grapevine-route", "grapevine-tree"]),
     ("grapevine-testkit", &[]),
+    ("grapevine-fuzz", &["grapevine-mesh", "grapevine-node", "grapevine-tree"]),
     ("grapevine-sim", &["grapevine-mesh", "grapevine-route", "grapevine-tree", "grapevine-testkit"]),
     ("grapevine", &["grapevine-node", "grapevine-sim", "grapevine-testkit"]),
 ];

@@ -139,9 +139,11 @@ impl Extractor {
 }
 
 fn model_name(value: Value<'_>) -> String {
-    let mut name = value.text();
-    name.to_mut().truncate(MAX_MODEL);
-    String::from_utf8_lossy(&name).into_owned()
+    let text = value.text();
+    let mut name = String::from_utf8_lossy(text.get(..MAX_MODEL).unwrap_or(&text)).into_owned();
+    // What stands for bytes that are no text is longer than they are.
+    name.truncate(name.floor_char_boundary(MAX_MODEL));
+    name
 }
 
 #[cfg(test)]

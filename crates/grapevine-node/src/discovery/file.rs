@@ -14,9 +14,11 @@
 //! A list alone is as good. Replaced by a good file, that counts at once; replaced by a bad one, the old
 //! set stays and the log says why and where.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::Feed;
@@ -74,7 +76,8 @@ pub(crate) fn read(path: &Path) -> Found {
     parse(&std::fs::read_to_string(path).map_err(unreadable)?)
 }
 
-fn parse(text: &str) -> Found {
+/// The replicas in the text of a file, each URL once, or what is wrong with it.
+pub fn parse(text: &str) -> Result<Vec<ReplicaSpec>, String> {
     let entries = match document(text)? {
         Value::Array(entries) => entries,
         Value::Object(mut fields) => match (fields.remove("replicas"), fields.keys().next()) {
@@ -85,12 +88,12 @@ fn parse(text: &str) -> Found {
         _ => return Err(SHAPE.to_owned()),
     };
     let mut specs: Vec<ReplicaSpec> = Vec::with_capacity(entries.len());
+    let mut urls = HashSet::with_capacity(entries.len());
     for (i, entry) in entries.into_iter().enumerate() {
-        let place = place_of(text, i, &entry);
-        let wrong = |problem: String| format!("{place}: {problem}");
-        let entry = serde_json::from_value::<Entry>(entry).map_err(|_| wrong(ENTRY.to_owned()))?;
-        let spec = entry.spec().map_err(wrong)?;
-        if specs.iter().any(|other| other.url == spec.url) {
+        let wrong = |problem: String| format!("{}: {problem}", place_of(text, i, &entry));
+        let read = Entry::deserialize(&entry).map_err(|_| wrong(ENTRY.to_owned()))?;
+        let spec = read.spec().map_err(wrong)?;
+        if !urls.insert(spec.url.clone()) {
             return Err(wrong(format!("{} is listed twice", spec.url)));
         }
         specs.push(spec);

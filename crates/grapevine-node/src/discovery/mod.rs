@@ -31,6 +31,7 @@ use tokio::task::JoinSet;
 use crate::actors::replica::ReplicaHandle;
 use crate::config::{Config, ReplicaSpec};
 
+pub use file::parse as parse_replicas;
 pub(crate) use reconcile::{Change, reconcile};
 pub(crate) use roster::{Order, OrderError, Roster};
 

@@ -110,12 +110,14 @@ impl<'a> Found<'a> {
         *largest = largest.max(value);
     }
 
+    /// Of all shards; nothing when it is beyond what can be counted.
     fn sum(&self, figure: Figure) -> Option<f64> {
-        self.figures.get(&figure).map(|(_, shards)| shards.values().sum())
+        self.figures.get(&figure).map(|(_, shards)| shards.values().sum()).and_then(believable)
     }
 
     fn mean(&self, figure: Figure) -> Option<f64> {
-        self.figures.get(&figure).map(|(_, shards)| shards.values().sum::<f64>() / shards.len() as f64)
+        let (_, shards) = self.figures.get(&figure)?;
+        self.sum(figure).map(|sum| sum / shards.len() as f64)
     }
 
     fn reading(&self) -> Reading {
@@ -243,6 +245,10 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction"} 0.5"#,
              process_start_time_seconds 0\nvllm:prefix_cache_hits_total +Inf\n",
         );
         assert_eq!(odd, Reading { kind: odd.kind, ..Reading::default() });
+        let beyond = read(
+            "vllm:num_requests_waiting{engine=\"0\"} 1.7e308\nvllm:num_requests_waiting{engine=\"1\"} 1.7e308\n",
+        );
+        assert_eq!(beyond.waiting, None, "a sum that is no number");
         for other in ["", "<html></html>", r#"{"a": 1}"#, "# HELP x y\n"] {
             assert_eq!(Reading::of_text(other.as_bytes(), &Names::default()), None, "{other}");
         }

@@ -33,10 +33,10 @@ mod place;
 mod recent;
 mod relay;
 mod retries;
-mod sse;
+pub mod sse;
 pub mod stop;
 mod upgrade;
-mod usage;
+pub mod usage;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

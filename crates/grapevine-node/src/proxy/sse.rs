@@ -13,19 +13,19 @@ const LINE_BYTES: usize = 16 * 1_024;
 
 /// What the stream has shown so far.
 #[derive(Debug, Default)]
-pub(super) struct Watcher {
+pub struct Watcher {
     line: Vec<u8>,
     overlong: bool,
     event: Event,
     open: bool,
     /// A `data:` line has come: the engine generates.
-    pub(super) started: bool,
+    pub started: bool,
     /// The engine said that it failed.
-    pub(super) failed: bool,
+    pub failed: bool,
     /// The stream said that it is complete.
-    pub(super) complete: bool,
+    pub complete: bool,
     /// What it said of the prompt.
-    pub(super) usage: Usage,
+    pub usage: Usage,
     /// Why it ended, where a span wants to know.
     pub(super) finish: Option<Finish>,
 }
@@ -46,7 +46,7 @@ impl Watcher {
     }
 
     /// A chunk passed.
-    pub(super) fn push(&mut self, chunk: &[u8]) {
+    pub fn push(&mut self, chunk: &[u8]) {
         let mut from = 0;
         for at in memchr_iter(b'\n', chunk) {
             let piece = chunk.get(from..at).unwrap_or_default();
@@ -61,7 +61,7 @@ impl Watcher {
     }
 
     /// Whether an event could begin here without running into an unfinished one.
-    pub(super) fn between_events(&self) -> bool {
+    pub fn between_events(&self) -> bool {
         !self.open
     }
 

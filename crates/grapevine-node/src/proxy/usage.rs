@@ -2,7 +2,6 @@
 
 use std::sync::LazyLock;
 
-use bytes::Bytes;
 use memchr::memmem;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -12,18 +11,18 @@ const TAIL_BYTES: usize = 4_096;
 
 /// What an answer says of its prompt; the fields that are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Usage {
+pub struct Usage {
     /// Prompt tokens.
-    pub(super) prompt_tokens: Option<u64>,
+    pub prompt_tokens: Option<u64>,
     /// Of those, found in the cache.
-    pub(super) cached_tokens: Option<u64>,
+    pub cached_tokens: Option<u64>,
     /// Generated tokens.
-    pub(super) output_tokens: Option<u64>,
+    pub output_tokens: Option<u64>,
 }
 
 impl Usage {
     /// Takes over what `newer` knows.
-    pub(super) fn update(&mut self, newer: Self) {
+    pub fn update(&mut self, newer: Self) {
         self.prompt_tokens = newer.prompt_tokens.or(self.prompt_tokens);
         self.cached_tokens = newer.cached_tokens.or(self.cached_tokens);
         self.output_tokens = newer.output_tokens.or(self.output_tokens);
@@ -119,7 +118,7 @@ static FORMS: LazyLock<[Form; 3]> = LazyLock::new(|| {
 
 /// The last report in `json`, which may begin and end anywhere. Inside a JSON string the
 /// quotes would be escaped, so generated text is never taken for it.
-pub(super) fn find_last(json: &[u8]) -> Option<Usage> {
+pub fn find_last(json: &[u8]) -> Option<Usage> {
     FORMS.iter().find_map(|form| {
         let found = form.finder.find_iter(json);
         let reports = found.filter_map(|at| json.get(at + form.field.len()..).filter(|rest| is_object(rest)));
@@ -145,13 +144,13 @@ fn parse<T: DeserializeOwned + Into<Usage>>(rest: &[u8]) -> Option<Usage> {
 
 /// The end of a JSON body, kept while it passes.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
+pub struct Tail {
     kept: Vec<u8>,
 }
 
 impl Tail {
     /// A chunk passed.
-    pub(super) fn push(&mut self, chunk: &Bytes) {
+    pub fn push(&mut self, chunk: &[u8]) {
         let new = chunk.get(chunk.len().saturating_sub(TAIL_BYTES)..).unwrap_or_default();
         let surplus = (self.kept.len() + new.len()).saturating_sub(TAIL_BYTES);
         self.kept.drain(..surplus.min(self.kept.len()));
@@ -159,7 +158,7 @@ impl Tail {
     }
 
     /// The body has ended: what its end says.
-    pub(super) fn usage(&self) -> Usage {
+    pub fn usage(&self) -> Usage {
         find_last(&self.kept).unwrap_or_default()
     }
 
@@ -232,7 +231,7 @@ mod tests {
         for size in [1, 7, 4_096, 100_000] {
             let mut tail = Tail::default();
             for chunk in body.as_bytes().chunks(size) {
-                tail.push(&Bytes::copy_from_slice(chunk));
+                tail.push(chunk);
                 assert!(tail.kept.len() <= TAIL_BYTES);
             }
             assert_eq!(tail.usage(), usage(5, 2), "chunks of {size}");

@@ -86,8 +86,11 @@ impl Canon {
         self.text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
     }
 
-    /// Writes a string's text.
+    /// Writes a string's text, and nothing of what is no string: engines refuse it where text belongs.
     pub(super) fn push_text(&mut self, value: Value<'_>) {
+        if !value.is_string() {
+            return;
+        }
         let raw = value.raw();
         let (before, room) = (self.text.len(), MAX_BYTES - self.text.len());
         if raw.len() <= room {

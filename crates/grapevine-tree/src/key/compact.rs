@@ -34,7 +34,7 @@ pub(super) fn write_compact(out: &mut Canon, value: Value<'_>, style: Style) {
             out.push(b"]");
         }
         Kind::Scalar => out.push(value.raw()),
-        Kind::String if style == Style::Sorted && value.raw().len() > MAX_INLINE => {
+        Kind::String if style == Style::Sorted && is_long(value) => {
             out.push_digest(Canon::digest(&value.text()), MEDIA_BYTES);
         }
         Kind::String => {
@@ -43,6 +43,11 @@ pub(super) fn write_compact(out: &mut Canon, value: Value<'_>, style: Style) {
             out.push(b"\"");
         }
     }
+}
+
+/// Whether a string's text is, however it is escaped.
+fn is_long(value: Value<'_>) -> bool {
+    value.raw().len() > MAX_INLINE && value.text().len() > MAX_INLINE
 }
 
 /// The members of an object but those that `skip` names.

@@ -443,5 +443,4 @@ fn node_of(entry: Entry) -> NodeId {
     entry >> 8
 }
 
-#[cfg(test)]
 mod check;

@@ -66,7 +66,7 @@ impl Index {
         self.shards.iter().map(slots).sum::<usize>() * (size_of::<Entry>() + 1)
     }
 
-    #[cfg(test)]
+    /// Boundaries in it.
     pub(super) fn len(&self) -> usize {
         self.shards.iter().map(HashTable::len).sum()
     }

@@ -335,6 +335,11 @@ impl PrefixTree {
         due.into_iter().map(entry).collect()
     }
 
+    /// Checks every invariant; panics where one does not hold. For tests: it looks at all of the tree.
+    pub fn check(&self) {
+        self.arena.check();
+    }
+
     /// Sizes and counters.
     pub fn stats(&self) -> TreeStats {
         TreeStats {

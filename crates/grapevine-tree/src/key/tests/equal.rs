@@ -2,6 +2,26 @@
 
 use super::*;
 
+#[test]
+fn how_long_a_text_is_does_not_depend_on_its_escapes() {
+    let body = |data: &str| {
+        format!(r#"{{"messages":[{{"role":"user","content":[{{"type":"x","data":"{data}"}}]}}]}}"#)
+    };
+    let key = |data: &str| Extractor::new(KeySeed(1)).extract(Api::Chat, body(data).as_bytes(), b"").key;
+    for length in [900, 5_000] {
+        assert_eq!(key(&"A".repeat(length)), key(&"\\u0041".repeat(length)), "{length} bytes");
+    }
+}
+
+#[test]
+fn what_is_no_text_counts_as_none_however_it_is_written() {
+    let key = |role: &str| {
+        let body = format!(r#"{{"messages":[{{"role":{role},"content":"{}"}}]}}"#, long("text ", 300));
+        Extractor::new(KeySeed(1)).extract(Api::Chat, body.as_bytes(), b"").key
+    };
+    assert_eq!(key(r#"{"a":1}"#), key(r#"{ "a" : 1 }"#));
+}
+
 /// Writes JSON as some client might: members in another order, other white space, escapes where
 /// none are needed. The order inside schemas and arguments stays: templates print it.
 struct Scribe {

@@ -34,7 +34,7 @@ impl Gaps {
         }
     }
 
-    #[cfg(test)]
+    /// All counts, for [`super::Arena::check`].
     pub(super) fn counts(&self) -> &[u32] {
         &self.0
     }
