@@ -220,10 +220,10 @@ fn choose<'a>(
     among.get(rng.random_range(0..=last)).copied()
 }
 
-/// The holes up to number `last`: later ones were not asked for yet.
-fn up_to(want: Want, last: u64) -> Want {
-    let mut want = want;
-    want.holes.retain(|hole| hole.1 <= last);
+/// The holes up to number `last`: what is later, or a hole has grown to since, was not asked for yet.
+fn up_to(mut want: Want, last: u64) -> Want {
+    want.holes.retain(|hole| hole.0 <= last);
+    want.holes.iter_mut().for_each(|hole| hole.1 = hole.1.min(last));
     want
 }
 

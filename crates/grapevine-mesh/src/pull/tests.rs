@@ -76,6 +76,17 @@ fn the_origin_is_asked_first_then_who_is_past_it_then_anyone_then_it_is_given_up
 }
 
 #[test]
+fn a_hole_that_grew_while_it_was_asked_for_is_given_up_as_far_as_it_was() {
+    let mut desk = Desk::with([1]);
+    let hole = want(A, &[(3, 5)], 0);
+    assert_eq!(desk.asked(&hole, 1_000), Some(1));
+    desk.answer(1, LACKS, 1_000);
+    let grown = want(A, &[(3, 9)], 0);
+    assert_eq!(desk.next(std::slice::from_ref(&grown), 1_000), [Step::GiveUp(hole)]);
+    assert_eq!(desk.asked(&want(A, &[(6, 9)], 0), 2_000), Some(1), "the rest is asked for anew");
+}
+
+#[test]
 fn more_is_asked_of_the_same_peer() {
     let mut desk = Desk::with([1, 2]);
     let hole = want(A, &[(3, 300)], 0);
