@@ -9,12 +9,15 @@
 //! - this replica has found what was predicted since it was last believed empty;
 //! - it has found things that lay as deep in the order of use or deeper, and lost hardly any that lay
 //!   less deep;
-//! - it was last used `SETTLED_MS` ago or more, so that prompts of one burst do not accuse the first;
+//! - it was last used `SETTLED_MS` and a slow answer's time ago, whichever is longer, so that prompts of
+//!   one burst do not accuse the first, nor those that wait in a slow engine's queue;
 //! - all of its tail was gone, and the tail was worth caching (`DEEP_TOKENS`).
 //!
-//! `ROW` such failures within `ROW_MS` are a lost cache, unless a prefix from before the first of them
-//! was found between them. A verdict is cheap when wrong (one replica's credit, relearnt within minutes),
-//! but each one doubles the row that the next needs, for `FORGIVE_MS`.
+//! `ROW` such failures within `ROW_MS` are a lost cache, where one loss explains them all: it came after
+//! the last use of each of them and before the first answer, and nothing from before it was found since.
+//! A small cache that evicts fails otherwise: what it lost was used, and so was there, when the cache
+//! should have been gone already. A verdict is cheap when wrong (one replica's credit, relearnt within
+//! minutes), but each one doubles the row that the next needs, for `FORGIVE_MS`.
 
 use grapevine_tree::{LastUse, Millis};
 
@@ -33,6 +36,9 @@ const HEALED_MS: Millis = 10_000;
 /// A prefix used more recently may not have been prefilled yet. Nothing is lost by waiting: a prefix
 /// used so often is back in the cache after its first failure.
 const SETTLED_MS: Millis = 2_000;
+
+/// What a slow answer's time falls by with every quicker one: a half after 44.
+const SLOW_KEPT: f32 = 63.0 / 64.0;
 
 /// A tail shorter than this tells nothing: engines cache whole blocks, estimates are off by some.
 const DEEP_TOKENS: u32 = 1_024;
@@ -66,6 +72,10 @@ pub struct Answer {
     pub reported_cached_tokens: Option<u32>,
     /// The prompt is text alone. Images and audio are tokens that no bytes tell of.
     pub textual: bool,
+    /// When the replica was picked.
+    pub picked_at: Millis,
+    /// When the answer's first token was here: the prompt has been looked up by then.
+    pub answered_at: Millis,
 }
 
 impl Answer {
@@ -102,11 +112,23 @@ pub struct Feedback {
     answers: u32,
     /// Something predicted was found since the cache was last believed empty.
     proven: bool,
-    /// How deep the failures in a row lay. At most 48: then they convict.
-    row: Vec<u64>,
-    row_began: Millis,
+    row: Row,
+    /// The time of a slow answer to its first token, ms.
+    slow_ms: f32,
     strikes: u32,
     struck_at: Millis,
+}
+
+/// Failures that one loss may explain.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    /// How deep they lay. At most 48: then they convict.
+    depths: Vec<u64>,
+    began: Millis,
+    /// The loss came after the last use of each of them,
+    after: Millis,
+    /// and before the first of them was answered.
+    before: Millis,
 }
 
 impl Feedback {
@@ -114,6 +136,7 @@ impl Feedback {
     #[must_use]
     pub fn answered(&mut self, answer: &Answer, now: Millis) -> Option<Verdict> {
         let cached = answer.cached_tokens().filter(|_| answer.textual)?;
+        self.note_time(answer);
         self.note_error(answer.predicted_tokens as f32 - cached);
         let known = answer.last_use.map_or(0, |last| last.matched_tokens).max(answer.predicted_tokens);
         if cached >= 2.0 * known as f32 + DEEP_TOKENS as f32 {
@@ -121,14 +144,16 @@ impl Feedback {
         }
         let last_use = answer.last_use?;
         let look = look(&last_use, cached)?;
+        let used_at = answer.picked_at.saturating_sub(last_use.unused_ms);
         if look == Look::Lost && self.proven && self.capacity.surely_holds(last_use.newer_tokens) {
             // The size of the cache does not explain it.
-            let settled = last_use.unused_ms >= SETTLED_MS && last_use.tail_tokens >= DEEP_TOKENS;
-            return if settled { self.accuse(last_use.newer_tokens, now) } else { None };
+            let settled = last_use.unused_ms >= SETTLED_MS.max(self.slow_ms as Millis);
+            let accuses = settled && last_use.tail_tokens >= DEEP_TOKENS;
+            return if accuses { self.accuse(&last_use, used_at, answer.answered_at, now) } else { None };
         }
         if look != Look::Lost {
             self.proven = true;
-            if last_use.unused_ms >= now.saturating_sub(self.row_began) + HEALED_MS {
+            if self.row.is_refuted_by(used_at, answer.picked_at, self.slow_ms as Millis) {
                 self.acquit();
             }
         }
@@ -139,7 +164,7 @@ impl Feedback {
     /// The replica's cache was emptied, as somebody else found out. It may be another one since.
     pub fn emptied(&mut self) {
         self.proven = false;
-        self.row.clear();
+        self.row = Row::default();
         self.capacity = CapacityEstimate::default();
     }
 
@@ -159,6 +184,11 @@ impl Feedback {
         self.error_tokens += (error_tokens - self.error_tokens) / self.answers as f32;
     }
 
+    fn note_time(&mut self, answer: &Answer) {
+        let took = answer.answered_at.saturating_sub(answer.picked_at) as f32;
+        self.slow_ms = took.max(self.slow_ms * SLOW_KEPT);
+    }
+
     fn note_depth(&mut self, last_use: &LastUse, look: Look) {
         let (begin, tail) = (last_use.newer_tokens, u64::from(last_use.tail_tokens));
         match look {
@@ -172,26 +202,29 @@ impl Feedback {
         }
     }
 
-    /// Counts a failure that lay `depth` deep.
-    fn accuse(&mut self, depth: u64, now: Millis) -> Option<Verdict> {
+    /// Counts a failure.
+    fn accuse(
+        &mut self,
+        last_use: &LastUse,
+        used_at: Millis,
+        answered_at: Millis,
+        now: Millis,
+    ) -> Option<Verdict> {
         let forgiven = now.saturating_sub(self.struck_at) / FORGIVE_MS;
         if forgiven > 0 {
             self.strikes = u64::from(self.strikes).saturating_sub(forgiven) as u32;
             self.struck_at = now;
         }
-        if now.saturating_sub(self.row_began) > ROW_MS {
+        if now.saturating_sub(self.row.began) > ROW_MS || !self.row.explains(used_at, answered_at) {
             self.acquit();
         }
-        if self.row.is_empty() {
-            self.row_began = now;
-        }
-        self.row.push(depth);
-        (self.row.len() >= ROW << self.strikes).then(|| self.convict(now))
+        self.row.add(last_use.newer_tokens, used_at, answered_at, now);
+        (self.row.depths.len() >= ROW << self.strikes).then(|| self.convict(now))
     }
 
     /// The failures so far were no row: then they tell of the cache's size like any other.
     fn acquit(&mut self) {
-        for depth in self.row.drain(..) {
+        for depth in std::mem::take(&mut self.row).depths {
             self.capacity.lost(depth);
         }
     }
@@ -203,6 +236,30 @@ impl Feedback {
         self.strikes = (self.strikes + 1).min(MAX_STRIKES);
         self.struck_at = now;
         Verdict::LostCache
+    }
+}
+
+impl Row {
+    /// Whether the loss that explains the others may explain this failure too. What was used after it was
+    /// prefilled anew, and is gone for another reason.
+    fn explains(&self, used_at: Millis, answered_at: Millis) -> bool {
+        self.depths.is_empty() || self.after.max(used_at) < self.before.min(answered_at)
+    }
+
+    fn add(&mut self, depth: u64, used_at: Millis, answered_at: Millis, now: Millis) {
+        if self.depths.is_empty() {
+            *self = Self { began: now, after: used_at, before: answered_at, ..Self::default() };
+        }
+        self.after = self.after.max(used_at);
+        self.before = self.before.min(answered_at);
+        self.depths.push(depth);
+    }
+
+    /// Whether a success shows that nothing was lost: what was used before the loss, and prefilled within
+    /// `slow_ms`, was there after it; or it was used so long before the row began that no loss can lie between.
+    fn is_refuted_by(&self, used_at: Millis, picked_at: Millis, slow_ms: Millis) -> bool {
+        let outlived = used_at + slow_ms <= self.after && picked_at >= self.before;
+        !self.depths.is_empty() && (outlived || used_at + HEALED_MS <= self.began)
     }
 }
 

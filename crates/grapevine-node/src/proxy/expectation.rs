@@ -1,7 +1,7 @@
 //! What a pick expects to find in the replica's cache, for the answer to be held against.
 
 use grapevine_route::{Answer, Decision};
-use grapevine_tree::LastUse;
+use grapevine_tree::{LastUse, Millis};
 use tokio::sync::oneshot;
 
 use super::usage::Usage;
@@ -13,13 +13,17 @@ pub(super) struct Expectation {
     pub(super) epoch: u32,
     /// The prompt is text alone.
     pub(super) textual: bool,
+    /// When it was picked.
+    pub(super) picked_at: Millis,
+    /// When the first token was here.
+    pub(super) answered_at: Option<Millis>,
     /// How the replica had used the prompt's prefix before; the tree says so soon after the pick.
     pub(super) last_use: oneshot::Receiver<Option<LastUse>>,
 }
 
 impl Expectation {
-    /// What the engine answered to it; `None` when it does not say what was cached.
-    pub(super) fn against(mut self, decision: &Decision, usage: &Usage) -> Option<Answer> {
+    /// What the engine had answered to it by `now`; `None` when it does not say what was cached.
+    pub(super) fn against(mut self, decision: &Decision, usage: &Usage, now: Millis) -> Option<Answer> {
         let tokens = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let cached = usage.cached_tokens?;
         Some(Answer {
@@ -29,6 +33,8 @@ impl Expectation {
             reported_prompt_tokens: usage.prompt_tokens.map(tokens),
             reported_cached_tokens: Some(tokens(cached)),
             textual: self.textual,
+            picked_at: self.picked_at,
+            answered_at: self.answered_at.unwrap_or(now),
         })
     }
 }

@@ -91,7 +91,8 @@ impl Proxy {
             except,
             show: self.to_show(),
         };
-        let (mut pick, choice) = match self.picker.pick(&question, self.clock.now()) {
+        let picked_at = self.clock.now();
+        let (mut pick, choice) = match self.picker.pick(&question, picked_at) {
             Ok(picked) => picked,
             Err(error) => {
                 if error == RouterError::ModelNotFound {
@@ -105,7 +106,8 @@ impl Proxy {
             self.recent.add(key, pick.replica.id);
             let epoch = pick.replica.epoch.load(Relaxed);
             let last_use = self.tree.observe(key, pick.replica.id, pick.decision.uncached_tokens());
-            let expected = Expectation { epoch, textual: job.textual, last_use };
+            let textual = job.textual;
+            let expected = Expectation { epoch, textual, picked_at, answered_at: None, last_use };
             pick.expectation = job.matches.is_some().then_some(expected);
         }
         let lag = self.picker.hearing.lag();

@@ -179,7 +179,11 @@ impl Relay {
         if std::mem::replace(&mut self.first_byte_seen, true) {
             return;
         }
-        self.held.pick.load.first_byte();
+        let pick = &mut self.held.pick;
+        pick.load.first_byte();
+        if let Some(expectation) = &mut pick.expectation {
+            expectation.answered_at = Some(self.held.exchange.proxy.clock.now());
+        }
         if matches!(self.side, Side::Events(_)) {
             self.held.span.first_chunk();
             let seconds = self.held.exchange.began.elapsed().as_secs_f64();
@@ -241,10 +245,9 @@ impl Relay {
         let pick = &mut self.held.pick;
         let expected = pick.expectation.take().filter(|_| self.status.is_success());
         let Some(expected) = expected else { return };
-        let epoch = expected.epoch;
-        if let Some(answer) = expected.against(&pick.decision, usage) {
-            let report = AnswerReport { replica: pick.replica.id, epoch, answer };
-            self.held.exchange.proxy.replicas.answered(report);
+        let (epoch, proxy) = (expected.epoch, &self.held.exchange.proxy);
+        if let Some(answer) = expected.against(&pick.decision, usage, proxy.clock.now()) {
+            proxy.replicas.answered(AnswerReport { replica: pick.replica.id, epoch, answer });
         }
     }
 

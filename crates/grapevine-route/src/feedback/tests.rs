@@ -11,24 +11,33 @@ fn answer(newer: u64, unused_ms: Millis, cached: u32) -> Answer {
         reported_prompt_tokens: Some(8_000),
         reported_cached_tokens: Some(cached),
         textual: true,
+        ..Answer::default()
     }
 }
 
 const HIT: u32 = 6_000;
 
+/// The same, picked at `at` and answered at once.
+fn at(at: Millis, answer: Answer) -> Answer {
+    Answer { picked_at: at, answered_at: at, ..answer }
+}
+
+/// When the tests begin: nothing was used before time began.
+const START: Millis = 1_000_000;
+
 /// A replica whose finds reach `deepest` tokens deep.
 fn proven(deepest: u64) -> Feedback {
     let mut feedback = Feedback::default();
     for n in 1..=20 {
-        assert_eq!(feedback.answered(&answer(deepest * n / 20, 20_000, HIT), 0), None);
+        assert_eq!(feedback.answered(&at(START, answer(deepest * n / 20, 20_000, HIT)), START), None);
     }
     feedback
 }
 
 /// When `answers`, a second apart, convict.
 fn verdicts(feedback: &mut Feedback, from: Millis, answers: &[Answer]) -> Vec<usize> {
-    let at = |i: usize| from + 1_000 * i as Millis;
-    (0..answers.len()).filter(|&i| feedback.answered(&answers[i], at(i)).is_some()).collect()
+    let time = |i: usize| START + from + 1_000 * i as Millis;
+    (0..answers.len()).filter(|&i| feedback.answered(&at(time(i), answers[i]), time(i)).is_some()).collect()
 }
 
 #[test]
@@ -54,10 +63,48 @@ fn a_success_with_what_came_back_since_says_nothing() {
 }
 
 #[test]
+fn a_small_cache_that_evicts_has_not_lost_everything() {
+    let mut feedback = proven(100_000);
+    let evicted = answer(50_000, 3_000, 0);
+    assert_eq!(verdicts(&mut feedback, 0, &[evicted; 3]), [2], "one loss explains three of one time");
+    let mut feedback = proven(100_000);
+    let time = |i: Millis| START + 4_000 * i;
+    for i in 0..7 {
+        // Each was used, and so was there, after the one before was gone.
+        assert_eq!(feedback.answered(&at(time(i), evicted), time(i)), None, "{i}");
+    }
+}
+
+#[test]
+fn what_outlived_the_loss_refutes_it_however_short_its_life() {
+    let mut feedback = proven(100_000);
+    let (miss, hit) = (answer(50_000, 2_500, 0), answer(50_000, 4_500, HIT));
+    let time = |i: usize| START + 500 * i as Millis;
+    for (i, look) in [miss, miss, hit, miss, miss, hit].into_iter().enumerate() {
+        assert_eq!(feedback.answered(&at(time(i), look), time(i)), None, "{i}");
+    }
+}
+
+#[test]
+fn prompts_that_wait_in_a_slow_engines_queue_accuse_nobody() {
+    let mut feedback = proven(100_000);
+    let slow = |i: Millis, look: Answer| {
+        let picked_at = START + 1_000 * i;
+        Answer { picked_at, answered_at: picked_at + 9_000, ..look }
+    };
+    for i in 0..31 {
+        // Its prefix was used eight seconds before, and an answer takes nine.
+        let waited = slow(i, answer(50_000, 8_000, 0));
+        assert_eq!(feedback.answered(&waited, waited.answered_at), None, "{i}");
+    }
+}
+
+#[test]
 fn failures_far_apart_are_no_row() {
     let mut feedback = proven(100_000);
     for n in 0..10 {
-        assert_eq!(feedback.answered(&answer(50_000, 20_000, 0), n * 20_000), None, "{n}");
+        let now = START + n * 20_000;
+        assert_eq!(feedback.answered(&at(now, answer(50_000, 20_000, 0)), now), None, "{n}");
     }
 }
 

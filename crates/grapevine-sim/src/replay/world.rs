@@ -247,6 +247,8 @@ impl<'a> World<'a> {
             reported_prompt_tokens: Some(call.input_tokens),
             reported_cached_tokens: None,
             textual: true,
+            picked_at: self.now / 1_000,
+            answered_at: 0,
         };
         self.flights[index] = Flight { arrived: self.now, router, load: Some(load), answer };
         self.tally.decided(&decision);
@@ -304,6 +306,7 @@ impl<'a> World<'a> {
         if let Some(load) = &mut flight.load {
             load.first_byte();
         }
+        flight.answer.answered_at = self.now / 1_000;
         self.tally.ttft(self.now - flight.arrived, self.now);
         let call = &self.trace.calls[index];
         let end = self.engines[replica].prefilled(&self.setup.engine, call, self.now);

@@ -21,8 +21,9 @@ const SCALE_MIN_ANSWERS: u32 = 8;
 /// are a large part of them.
 const SCALE_MIN_TOKENS: u32 = 256;
 
-/// How much more than its engine says a cache is believed to hold. Too little costs points of hit rate,
-/// too much tenths (docs/routing.md), and the engine's tokens are only estimated here.
+/// How much more than its engine says a cache is believed to hold, until answers show that it does not.
+/// Too little costs points of hit rate, too much tenths (docs/routing.md), and both the engine's tokens
+/// and the order of use are only estimated here.
 const HEADROOM: f64 = 1.5;
 
 /// A capacity that changed by less than this share is the same: telling the tree costs it microseconds.
@@ -96,12 +97,17 @@ impl Lessons {
         self.known.remove(&replica);
     }
 
-    /// Tells the tree how much a replica's cache holds, if that changed: what its engine says, else
-    /// what answers show.
+    /// Tells the tree how much a replica's cache holds, if that changed: what its engine says and as much
+    /// more as answers do not refute, else what answers show.
     pub(super) fn settle_capacity(&mut self, replica: &Replica, says: Option<u64>, effects: &mut Effects) {
         let lesson = self.known.entry(replica.id).or_default();
-        let said = says.map(|tokens| (tokens as f64 * lesson.scale.ratio() * HEADROOM) as u64);
-        let Some(tokens) = said.or_else(|| lesson.feedback.capacity().tokens(self.assumed)) else { return };
+        let shown = lesson.feedback.capacity();
+        let said = says.map(|tokens| {
+            let least = tokens as f64 * lesson.scale.ratio();
+            let most = least * HEADROOM;
+            shown.tokens(most as u64).map_or(most, |tokens| (tokens as f64).clamp(least, most)) as u64
+        });
+        let Some(tokens) = said.or_else(|| shown.tokens(self.assumed)) else { return };
         if lesson.told.is_some_and(|told| told.abs_diff(tokens) as f64 <= told as f64 * SAME_SHARE) {
             return;
         }
@@ -153,6 +159,8 @@ mod tests {
             reported_prompt_tokens: Some(4_000),
             reported_cached_tokens: Some(cached),
             textual: true,
+            picked_at: 100_000,
+            answered_at: 100_000,
         };
         AnswerReport { replica: ReplicaId(0), epoch, answer }
     }
@@ -199,6 +207,30 @@ mod tests {
         lessons.settle_capacity(&replica, Some(101_000), &mut effects);
         assert_eq!(effects.capacity[1..], [(replica.id, 150_000)], "told when it changed");
         assert_eq!(replica.learnt.capacity(), Some(150_000));
+    }
+
+    #[test]
+    fn answers_take_the_headroom_back_where_nothing_is_found_in_it() {
+        let (mut lessons, replica) = (Lessons::new(500_000), replica());
+        let mut effects = Effects::default();
+        let look = |depth: u64, cached| {
+            let mut report = report(0, cached);
+            report.answer.last_use = report.answer.last_use.map(|l| LastUse { newer_tokens: depth, ..l });
+            report
+        };
+        for n in 0..20 {
+            lessons.answered(&replica, &look(4_500 * n, 3_600), 1_000, &mut effects);
+            lessons.answered(&replica, &look(115_000 + 1_000 * n, 0), 1_000, &mut effects);
+        }
+        lessons.settle_capacity(&replica, Some(100_000), &mut effects);
+        assert!(matches!(effects.capacity[..], [(_, 100_000..125_000)]), "{:?}", effects.capacity);
+        lessons.settle_capacity(&replica, Some(300_000), &mut effects);
+        assert!(
+            matches!(effects.capacity[1..], [(_, 300_000)]),
+            "{:?}: never less than said",
+            effects.capacity
+        );
+        assert_eq!(effects.forget, []);
     }
 
     #[test]
