@@ -1,15 +1,19 @@
-//! What the prefix key predicts as shared, held against what a real vLLM reports as cached.
+//! Real engines: what the prefix key predicts as shared, held against what vLLM reports as cached; and fleets
+//! in front of vLLM and of llama.cpp.
 //!
-//! Runs when `GRAPEVINE_TEST_VLLM` names a virtual environment and a model; README.md says how to make
+//! Each runs when `GRAPEVINE_TEST_VLLM` or `GRAPEVINE_TEST_LLAMA` names its engine; README.md says how to make
 //! them.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
 mod fleet;
+mod llama;
 mod pairs;
 #[path = "../e2e/process.rs"]
 #[expect(dead_code, reason = "shared with the tests of simulated engines, which use more of it")]
 mod process;
+mod scenario;
+mod server;
 mod vllm;
 
 use std::fmt::Write as _;
@@ -18,7 +22,8 @@ use std::io::Write as _;
 use grapevine_tree::{Extractor, KeySeed, PrefixKey, boundary};
 
 use pairs::{Expect, Pair, pairs};
-use vllm::{BLOCK, Usage, Vllm};
+use server::Server;
+use vllm::{BLOCK, Usage};
 
 /// Blocks by which a report may differ: the last one is never whole, and a tokenizer cuts text a little
 /// more finely here than there.
@@ -37,7 +42,7 @@ struct Row {
 
 #[test]
 fn what_the_key_predicts_as_shared_is_what_vllm_finds_in_its_cache() {
-    let Some(vllm) = Vllm::from_env() else { return skip() };
+    let Some(vllm) = vllm::from_env() else { return skip(vllm::SETTING) };
     let rows: Vec<_> = pairs().iter().map(|pair| measure(&vllm, pair)).collect();
     println!("{}", table(&rows));
     let wrong: Vec<_> = rows.iter().filter(|row| !row.is_right()).map(|row| row.name).collect();
@@ -50,13 +55,13 @@ fn what_the_key_predicts_as_shared_is_what_vllm_finds_in_its_cache() {
 }
 
 /// Not by `eprintln`, which a passing test's runner keeps to itself.
-fn skip() {
-    let said = b"SKIPPED: GRAPEVINE_TEST_VLLM is not set, see tests/engines/README.md\n";
-    std::io::stderr().write_all(said).unwrap();
+fn skip(setting: &str) {
+    let said = format!("SKIPPED: {setting} is not set, see tests/engines/README.md\n");
+    std::io::stderr().write_all(said.as_bytes()).unwrap();
 }
 
-fn measure(vllm: &Vllm, pair: &Pair) -> Row {
-    let (first, second) = (vllm.ask(&pair.first), vllm.ask(&pair.second));
+fn measure(vllm: &Server, pair: &Pair) -> Row {
+    let (first, second) = (vllm::ask(vllm, &pair.first), vllm::ask(vllm, &pair.second));
     let (a, b) = (key(pair, true), key(pair, false));
     let Usage { prompt_tokens, cached_tokens } = second;
     assert!(first.prompt_tokens > 0, "{}", pair.name);

@@ -1,23 +1,17 @@
-//! A vLLM server on loopback, for as long as the test runs.
+//! vLLM: how it is started, and what it says of prompts.
 
-use std::net::TcpListener;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use serde_json::Value;
-use tokio::runtime::Runtime;
 
 use super::pairs::Request;
+use super::server::{self, Server, free_port};
 
 /// Tokens in a block of its cache: the least that its CPU kernel takes.
 pub(crate) const BLOCK: u64 = 32;
 
-/// It starts in about 90 s, on a busy machine in several minutes.
-const START_LIMIT: Duration = Duration::from_secs(600);
-
-/// One answer takes milliseconds.
-const ANSWER_LIMIT: Duration = Duration::from_secs(120);
+/// `VENV:MODEL`, or the URL of one that runs with the arguments below.
+pub(crate) const SETTING: &str = "GRAPEVINE_TEST_VLLM";
 
 const ARGS: &[&str] = &[
     "--served-model-name",
@@ -54,13 +48,6 @@ const SETTINGS: [(&str, &str); 6] = [
     ("OMP_NUM_THREADS", "1"),
 ];
 
-pub(crate) struct Vllm {
-    process: Option<Child>,
-    url: String,
-    client: reqwest::Client,
-    runtime: Runtime,
-}
-
 /// What it says of a prompt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
@@ -68,110 +55,48 @@ pub(crate) struct Usage {
     pub(crate) cached_tokens: u64,
 }
 
-impl Vllm {
-    /// The server that `GRAPEVINE_TEST_VLLM` names: `VENV:MODEL` starts one, a URL is one that runs.
-    pub(crate) fn from_env() -> Option<Self> {
-        let named = named()?;
-        if named.starts_with("http://") {
-            return Some(Self::at(named, None));
-        }
-        let vllm = Self::start(&named, free_port(), &[]);
-        vllm.wait_until_ready();
-        Some(vllm)
+/// One that is ready, if the setting names any.
+pub(crate) fn from_env() -> Option<Server> {
+    let named = server::named(SETTING)?;
+    if named.starts_with("http://") {
+        return Some(Server::at(named));
     }
+    let vllm = start(&named, free_port(), &[]);
+    vllm.wait_until_ready();
+    Some(vllm)
+}
 
-    /// Starts one from `VENV:MODEL`; it is ready later. Later arguments go before earlier ones.
-    pub(crate) fn start(named: &str, port: u16, args: &[&str]) -> Self {
-        let (venv, model) = named.split_once(':').expect("GRAPEVINE_TEST_VLLM is VENV:MODEL or a URL");
-        let port = port.to_string();
-        // All processes of one server, low in priority, in a group of their own.
-        let process = Command::new("nice")
-            .args(["-n", "10", &format!("{venv}/bin/python"), "-m", "vllm.entrypoints.openai.api_server"])
-            .args(["--model", model, "--port", &port])
-            .args(ARGS)
-            .args(args)
-            .envs(SETTINGS)
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self::at(format!("http://127.0.0.1:{port}"), Some(process))
-    }
+/// Starts one from `VENV:MODEL`; it is ready later. Later arguments go before earlier ones.
+pub(crate) fn start(named: &str, port: u16, args: &[&str]) -> Server {
+    let (venv, model) = named.split_once(':').expect("GRAPEVINE_TEST_VLLM is VENV:MODEL or a URL");
+    let mut command = Command::new(format!("{venv}/bin/python"));
+    command
+        .args(["-m", "vllm.entrypoints.openai.api_server", "--model", model, "--port", &port.to_string()])
+        .args(ARGS)
+        .args(args)
+        .envs(SETTINGS);
+    Server::start(&mut command, port)
+}
 
-    pub(crate) fn url(&self) -> &str {
-        &self.url
-    }
+/// Sends a request and reads what the answer, or the metrics, say of its prompt.
+pub(crate) fn ask(vllm: &Server, request: &Request) -> Usage {
+    let before = counted(vllm);
+    let url = format!("{}{}", vllm.url(), request.path);
+    let asked = vllm.client.post(url).header("content-type", "application/json").body(request.body.clone());
+    let (status, text) = vllm.runtime.block_on(async {
+        let answer = asked.send().await.unwrap();
+        (answer.status(), answer.text().await.unwrap())
+    });
+    assert_eq!(status, 200, "{}: {text}", request.path);
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    usage(&answer["usage"]).unwrap_or_else(|| counted(vllm).since(before))
+}
 
-    /// Sends a signal to the server's first process alone, as supervisors do.
-    pub(crate) fn signal(&self, name: &str) {
-        let pid = self.process.as_ref().unwrap().id().to_string();
-        assert!(Command::new("kill").args([format!("-{name}"), pid]).status().unwrap().success());
-    }
-
-    /// Waits for its end, and ends what it left behind.
-    pub(crate) fn ended(mut self) {
-        let mut process = self.process.take().unwrap();
-        process.wait().unwrap();
-        kill_group(process.id());
-    }
-
-    /// The sum of all samples of a metric.
-    pub(crate) fn metric(&self, name: &str) -> f64 {
-        let text = self.get("/metrics").unwrap_or_default();
-        let of = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
-        text.lines().filter(of).filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
-    }
-
-    fn at(url: String, process: Option<Child>) -> Self {
-        let client = grapevine_testkit::load::http_client(1, ANSWER_LIMIT).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Self { process, url, client, runtime }
-    }
-
-    pub(crate) fn wait_until_ready(&self) {
-        let deadline = Instant::now() + START_LIMIT;
-        while self.get("/health").is_none() {
-            assert!(Instant::now() < deadline, "vLLM did not start in {START_LIMIT:?}");
-            std::thread::sleep(Duration::from_millis(500));
-        }
-    }
-
-    fn get(&self, path: &str) -> Option<String> {
-        let url = format!("{}{path}", self.url);
-        self.runtime.block_on(async {
-            let answer = self.client.get(url).send().await.ok()?;
-            if answer.status() == 200 { answer.text().await.ok() } else { None }
-        })
-    }
-
-    /// Sends a request and reads what the answer, or the metrics, say of its prompt.
-    pub(crate) fn ask(&self, request: &Request) -> Usage {
-        let before = self.counted();
-        let url = format!("{}{}", self.url, request.path);
-        let asked =
-            self.client.post(url).header("content-type", "application/json").body(request.body.clone());
-        let (status, text) = self.runtime.block_on(async {
-            let answer = asked.send().await.unwrap();
-            (answer.status(), answer.text().await.unwrap())
-        });
-        assert_eq!(status, 200, "{}: {text}", request.path);
-        let answer: Value = serde_json::from_str(&text).unwrap();
-        usage(&answer["usage"]).unwrap_or_else(|| self.counted().since(before))
-    }
-
-    /// Prompt tokens looked up and found in its cache since it started.
-    fn counted(&self) -> Usage {
-        let metrics = self.get("/metrics").unwrap();
-        let total = |name: &str| {
-            let line = metrics.lines().find(|line| line.starts_with(name)).unwrap();
-            line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() as u64
-        };
-        Usage {
-            prompt_tokens: total("vllm:prefix_cache_queries_total"),
-            cached_tokens: total("vllm:prefix_cache_hits_total"),
-        }
+/// Prompt tokens looked up and found in its cache since it started.
+fn counted(vllm: &Server) -> Usage {
+    Usage {
+        prompt_tokens: vllm.metric("vllm:prefix_cache_queries_total") as u64,
+        cached_tokens: vllm.metric("vllm:prefix_cache_hits_total") as u64,
     }
 }
 
@@ -200,28 +125,4 @@ fn usage(usage: &Value) -> Option<Usage> {
         prompt_tokens: number("/prompt_tokens").or(number("/input_tokens"))?,
         cached_tokens: cached?,
     })
-}
-
-impl Drop for Vllm {
-    /// SIGTERM ends all of its processes; SIGKILL of the first would leave the engine's behind.
-    fn drop(&mut self) {
-        let Some(process) = &mut self.process else { return };
-        let _ = Command::new("kill").args(["-TERM", &process.id().to_string()]).status();
-        let _ = process.wait();
-        kill_group(process.id());
-    }
-}
-
-fn kill_group(leader: u32) {
-    let group = format!("-{leader}");
-    let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
-}
-
-/// What `GRAPEVINE_TEST_VLLM` says, if anything.
-pub(crate) fn named() -> Option<String> {
-    std::env::var("GRAPEVINE_TEST_VLLM").ok().filter(|named| !named.is_empty())
-}
-
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

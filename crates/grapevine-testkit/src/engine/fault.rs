@@ -78,6 +78,20 @@ pub enum Fault {
     },
     /// `data: null` before the first event, as llama.cpp sends.
     NullFirst,
+    /// After so many events silence, then a comment and the end of the connection, as when llama.cpp is
+    /// told to stop. A whole answer stops half-way.
+    Linger {
+        /// `data:` events before it.
+        after_events: u32,
+        /// How long the silence is, milliseconds; 30,000 in llama.cpp.
+        ms: u64,
+    },
+    /// A stream ends without `[DONE]`, as those of other APIs do.
+    NoDone,
+    /// A whole answer is made to its end though its client has left, as in llama.cpp.
+    Deaf,
+    /// Any model's name is answered to, as in llama.cpp.
+    AnyModel,
     /// The answer leaves in writes of one byte.
     OneBytePerWrite,
     /// The answer is gzip with `content-encoding`, whatever the client accepts.
@@ -272,6 +286,10 @@ pub(crate) struct Plan {
     pub(crate) error_after: Option<u32>,
     pub(crate) keep_alive: Option<Duration>,
     pub(crate) null_first: bool,
+    pub(crate) linger: Option<(u32, Duration)>,
+    pub(crate) no_done: bool,
+    pub(crate) deaf: bool,
+    pub(crate) any_model: bool,
     pub(crate) trickle: bool,
     pub(crate) gzip: bool,
     pub(crate) redirect: Option<(u16, String)>,
@@ -294,6 +312,12 @@ impl Plan {
                 self.keep_alive = Some(Duration::from_millis((*every_ms).max(1)));
             }
             Fault::NullFirst => self.null_first = true,
+            Fault::Linger { after_events, ms } => {
+                self.linger = Some((*after_events, Duration::from_millis(*ms)));
+            }
+            Fault::NoDone => self.no_done = true,
+            Fault::Deaf => self.deaf = true,
+            Fault::AnyModel => self.any_model = true,
             Fault::OneBytePerWrite => self.trickle = true,
             Fault::Gzip => self.gzip = true,
             Fault::Redirect { code, location } => self.redirect = Some((*code, location.clone())),

@@ -1,6 +1,7 @@
 //! `/v1/chat/completions` and `/v1/completions`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -10,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::body::{EngineBody, Live, Piece};
 use super::error::ApiError;
-use super::fault::Plan;
+use super::fault::{CutHow, Plan};
 use super::gzip::Gzip;
 use super::request::{Api, Generation};
 use super::sequence::{Prefilled, Sequence, sequences};
@@ -32,7 +33,7 @@ pub(crate) struct Call<'a> {
 /// Answers a generation request.
 pub(crate) async fn generate(api: Api, call: Call<'_>) -> Result<Response<EngineBody>, ApiError> {
     let core = call.core;
-    let request = Generation::parse(&core.config, api, call.headers, &call.body)
+    let request = Generation::parse(&core.config, api, call.headers, &call.body, call.plan.any_model)
         .inspect_err(|_| core.count(|stats| stats.bad_requests += 1))?;
     let (flight, tickets) = core.admit(request.sequences(), call.arrived)?;
     let request_id = call.headers.get("x-request-id").and_then(|v| v.to_str().ok());
@@ -72,8 +73,16 @@ async fn whole(
         flight.fail();
         return Err(ApiError::engine_died());
     }
+    let deaf = call.plan.deaf;
+    let run = async move {
+        match deaf {
+            // A task of its own outlives its client.
+            true => tokio::spawn(run_all(sequences)).await.unwrap_or_default(),
+            false => run_all(sequences).await,
+        }
+    };
     let prefilled = tokio::select! {
-        prefilled = run_all(sequences) => prefilled,
+        prefilled = run => prefilled,
         () = call.core.dying() => {
             flight.fail();
             return Err(ApiError::engine_died());
@@ -107,7 +116,9 @@ async fn run_all(sequences: Vec<Sequence>) -> Prefilled {
 /// Sends an answer as the plan wants it: zipped, or broken off half-way.
 fn deliver(answer: Bytes, flight: &Arc<Flight>, call: &Call<'_>) -> Response<EngineBody> {
     let answer = if call.plan.gzip { zipped(&answer) } else { answer };
-    let mut response = if call.plan.stall_after.is_some() || call.plan.cut_after.is_some() {
+    let plan = &call.plan;
+    let breaks = plan.stall_after.is_some() || plan.cut_after.is_some() || plan.linger.is_some();
+    let mut response = if breaks {
         half_of(&answer, Arc::clone(flight), call)
     } else {
         flight.complete();
@@ -127,12 +138,14 @@ fn zipped(data: &[u8]) -> Bytes {
 fn half_of(answer: &Bytes, flight: Arc<Flight>, call: &Call<'_>) -> Response<EngineBody> {
     let (pieces, receiver) = mpsc::channel(2);
     let half = answer.slice(..answer.len() / 2);
-    let cut = call.plan.cut_after;
+    let cut = call.plan.cut_after.map(|(_, how)| (how, Duration::ZERO));
+    let cut = cut.or(call.plan.linger.map(|(_, silence)| (CutHow::Eof, silence)));
     let maker = tokio::spawn(async move {
         // An error means that the client is gone, which ends this task anyway.
         let _ = pieces.send(Piece::Data(half)).await;
         match cut {
-            Some((_, how)) => {
+            Some((how, silence)) => {
+                sleep(silence).await;
                 flight.fail();
                 let _ = pieces.send(Piece::Cut(how)).await;
             }

@@ -79,17 +79,18 @@ struct StreamOptions {
 }
 
 impl Generation {
-    /// Reads a request to `api`.
+    /// Reads a request to `api`; one for any model, if so wished.
     pub(crate) fn parse(
         config: &EngineConfig,
         api: Api,
         headers: &HeaderMap,
         body: &[u8],
+        any_model: bool,
     ) -> Result<Self, ApiError> {
         check_content_type(headers)?;
         let body = read_body(body)?;
         body.check()?;
-        let model = body.model(config)?;
+        let model = body.model(config, any_model)?;
         let (tokens, finish) = body.output(config)?;
         let prompts = body.prompts(api)?;
         let n = body.choices(prompts.len())?;
@@ -135,10 +136,10 @@ impl Body<'_> {
         Ok(())
     }
 
-    fn model(&self, config: &EngineConfig) -> Result<String, ApiError> {
+    fn model(&self, config: &EngineConfig, any: bool) -> Result<String, ApiError> {
         match &self.model {
             None => Ok(config.models.first().cloned().unwrap_or_default()),
-            Some(name) if config.models.iter().any(|known| known == name) => Ok(name.to_string()),
+            Some(name) if any || config.models.iter().any(|known| known == name) => Ok(name.to_string()),
             Some(name) => Err(ApiError::unknown_model(name, &config.models)),
         }
     }
@@ -242,7 +243,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
         let config = EngineConfig { max_model_tokens: 100, ..EngineConfig::default() };
-        Generation::parse(&config, api, &headers, body.as_bytes())
+        Generation::parse(&config, api, &headers, body.as_bytes(), false)
     }
 
     fn refusal(api: Api, body: &str) -> (u16, String) {
@@ -293,8 +294,9 @@ mod tests {
     fn a_body_that_is_not_utf8_is_the_frameworks_error() {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let error = Generation::parse(&EngineConfig::default(), Api::Chat, &headers, b"{\"a\":\"\xff\"}")
-            .unwrap_err();
+        let broken = b"{\"a\":\"\xff\"}";
+        let error =
+            Generation::parse(&EngineConfig::default(), Api::Chat, &headers, broken, false).unwrap_err();
         assert_eq!(error.body, r#"{"detail":"There was an error parsing the body"}"#);
     }
 

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use super::body::Piece;
 use super::error::ApiError;
-use super::fault::Plan;
+use super::fault::{CutHow, Plan};
 use super::sequence::{Prefilled, Sequence};
 use super::shape::Shape;
 use super::state::Flight;
@@ -18,6 +18,9 @@ use super::state::Flight;
 const DONE: Bytes = Bytes::from_static(b"data: [DONE]\n\n");
 const NULL: Bytes = Bytes::from_static(b"data: null\n\n");
 const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
+
+/// The comment with which llama.cpp ends a stream that it abandons.
+const LAST_WORD: Bytes = Bytes::from_static(b":\n\n");
 
 /// Events that buffers need room for beside the tokens: role, echo, usage, end, comments.
 const SPARE_EVENTS: usize = 64;
@@ -71,7 +74,7 @@ async fn produce(
     if let Some(usage) = shape.usage_event(tokens, prefilled) {
         emitter.event(usage).await?;
     }
-    emitter.send(DONE).await
+    emitter.done().await
 }
 
 /// Runs one sequence; answers what the cache had if `usage` is to say it.
@@ -119,6 +122,10 @@ impl Emitter {
         if self.plan.null_first { self.send(NULL).await } else { Ok(()) }
     }
 
+    async fn done(&self) -> Result<(), Ended> {
+        if self.plan.no_done { Ok(()) } else { self.send(DONE).await }
+    }
+
     async fn wait_for_first(&self) {
         if let Some(time) = self.plan.slow_first {
             sleep(time).await;
@@ -131,18 +138,29 @@ impl Emitter {
         if reached(self.plan.stall_after) {
             std::future::pending::<()>().await;
         }
+        if let Some((after, silence)) = self.plan.linger
+            && sent >= after
+        {
+            sleep(silence).await;
+            self.send(LAST_WORD).await?;
+            return self.cut(CutHow::Eof).await;
+        }
         if let Some((after, how)) = self.plan.cut_after
             && sent >= after
         {
-            // Room is certain enough: an error or a full channel ends the stream all the same.
-            let _ = self.pieces.send(Piece::Cut(how)).await;
-            return Err(Ended);
+            return self.cut(how).await;
         }
         if reached(self.plan.error_after) {
             self.fail().await;
             return Err(Ended);
         }
         self.send(data).await
+    }
+
+    async fn cut(&self, how: CutHow) -> Result<(), Ended> {
+        // An error says that the client is gone: the stream ends all the same.
+        let _ = self.pieces.send(Piece::Cut(how)).await;
+        Err(Ended)
     }
 
     /// What vLLM sends when its core has died: an error event and a clean end.

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use serde_json::{Value, json};
 
-use super::super::{CutHow, EngineHandle, Fault, FaultRule};
+use super::super::{CutHow, EngineConfig, EngineHandle, Fault, FaultRule};
 use super::client::*;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -212,4 +212,51 @@ async fn rules_are_set_over_http() {
     let wrong = post(&engine, "/faults", &json!({ "kind": "stahl" })).await;
     assert_eq!(wrong.status(), 400);
     assert!(wrong.text().contains("stahl"));
+}
+
+#[tokio::test]
+async fn an_engine_that_lingers_goes_silent_then_ends_without_an_end() {
+    let engine = broken(Fault::Linger { after_events: 2, ms: 30 }).await;
+    let raw = post(&engine, CHAT, &stream()).await;
+    assert_eq!((raw.events().len(), raw.error, raw.body()), (2, None, None));
+    let comment = raw.text().rfind("\r\n:\n\n").expect("a comment");
+    assert!(comment > raw.text().rfind("data: ").expect("events"), "{}", raw.text());
+    let half = post(&engine, CHAT, &chat("hello")).await;
+    assert_eq!((half.status(), half.body()), (200, None), "a whole answer breaks off too");
+    until(&engine, "freed", |s| s.running == 0 && s.aborted == 0).await;
+}
+
+#[tokio::test]
+async fn a_stream_may_end_without_done() {
+    let engine = broken(Fault::NoDone).await;
+    let raw = post(&engine, CHAT, &stream()).await;
+    assert!(raw.body().is_some(), "a clean end");
+    assert!(raw.events().iter().all(|event| event != "[DONE]") && raw.events().len() > 2);
+}
+
+#[tokio::test]
+async fn a_deaf_engine_works_on_for_a_client_that_left() {
+    let time = std::time::Duration::from_millis(20);
+    let slow = EngineConfig { base: time * 10, ..EngineConfig::instant() };
+    for (deaf, finished) in [(false, 0), (true, 1)] {
+        let engine = start(slow.clone()).await;
+        if deaf {
+            engine.faults().add(FaultRule::always(Fault::Deaf));
+        }
+        let sent = post_open(&engine, CHAT, &chat("hello")).await;
+        until(&engine, "running", |s| s.running == 1).await;
+        drop(sent);
+        until(&engine, "free", |s| s.running == 0).await;
+        assert_eq!(engine.stats().finished_length, finished, "deaf: {deaf}");
+    }
+}
+
+#[tokio::test]
+async fn any_name_may_be_answered_to() {
+    let engine = instant().await;
+    let ask = with(chat("hello"), &json!({ "model": "gpt-4" }));
+    assert_eq!(post(&engine, CHAT, &ask).await.status(), 404);
+    engine.faults().add(FaultRule::always(Fault::AnyModel));
+    let raw = post(&engine, CHAT, &ask).await;
+    assert_eq!((raw.status(), &raw.json()["model"]), (200, &json!("gpt-4")));
 }
