@@ -20,7 +20,6 @@ use axum::Router;
 use grapevine_mesh::{MeshError, MeshHandle};
 use http::{HeaderMap, header};
 use prometheus_client::registry::Registry;
-use rustix::process::{Resource, getrlimit};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -48,7 +47,7 @@ use crate::proxy::hearing::Hearing;
 use crate::proxy::stop::Stop;
 use crate::proxy::{self, Proxy, Wiring};
 use crate::replica::{ReplicaError, ReplicaSet};
-use crate::server::Server;
+use crate::server::{Server, room};
 use crate::telemetry::{Exports, Exposition, Tracer};
 use crate::tls::{self, Certificate, TlsError};
 
@@ -182,9 +181,9 @@ impl App {
             watchers.spawn(certificate.watch());
         }
         let bind = async |addr| bind(addr, config.client_timeout).await;
-        let front = bind(config.listen).await?.with_room(client_connections());
+        let front = bind(config.listen).await?.with_room(room::of_clients());
         let front = front.with_tls(tls.as_ref().map(Certificate::acceptor));
-        let admin = bind(config.admin_listen).await?;
+        let admin = bind(config.admin_listen).await?.with_room(room::of_admin());
         let replicas = Arc::new(ArcSwap::from_pointee(ReplicaSet::from_specs(&config.replicas)?));
         let client = engine_client(&config)?;
         let mut registry = Registry::with_prefix(PREFIX);
@@ -383,13 +382,6 @@ async fn watch_peers(mesh: MeshHandle, hearing: Arc<Hearing>) {
         let lag = status.peers.iter().filter(|peer| peer.live).map(|peer| peer.lag_ms).max();
         hearing.note(heard, lag.unwrap_or_default());
     }
-}
-
-/// Connections that clients may have at a time: half of what this process may open, as each of their
-/// requests needs one to an engine.
-fn client_connections() -> usize {
-    let limit = getrlimit(Resource::Nofile).current;
-    limit.and_then(|limit| usize::try_from(limit / 2).ok()).unwrap_or(usize::MAX)
 }
 
 async fn bind(addr: SocketAddr, patience: Duration) -> Result<Server, BuildError> {

@@ -17,7 +17,6 @@ pub mod error;
 pub mod mesh;
 pub mod metrics;
 pub mod observe;
-mod patient;
 mod percent;
 pub mod proxy;
 pub mod replica;

@@ -1,44 +1,50 @@
 //! Serving connections: HTTP/1.0, 1.1 and HTTP/2 on one port, with or without TLS, and ending them in good
 //! order.
 
+mod activity;
+mod patient;
+pub mod room;
+mod stall;
+mod streams;
+
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use http::Request;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use crate::patient::Patient;
-
-/// How long a connection may be without a complete request head. It also closes idle connections, so
-/// it is longer than what load balancers in front keep theirs (600 s): they must close first.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(620);
+use activity::Activity;
+use patient::Patient;
+use room::Room;
+use streams::{Answer, Streams};
 
 /// Pause after a failed accept. Out of descriptors, the next attempt would fail as fast as it is
 /// made.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a client may take nothing of its answer, unless said otherwise.
+/// How long a client may take nothing of its answer, or need for a request's head, unless said otherwise.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A client whose machine is gone says nothing while its engine computes: it is noticed after two minutes
 /// (30 s and nine probes that nobody answers).
 const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10));
-
-/// Between two warnings that there is no room for more connections.
-const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Limit of a TLS handshake: two round trips and a signature.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -60,7 +66,7 @@ impl Server {
         Ok(Self { listener, addr, tls: None, patience: PATIENCE, room: Room::new(Semaphore::MAX_PERMITS) })
     }
 
-    /// Ends connections whose client takes nothing of its answer for so long.
+    /// Ends connections whose client takes nothing of its answer, or does not finish a head, for so long.
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
@@ -109,35 +115,9 @@ impl Server {
     }
 }
 
-/// The connections that there may be at a time. Without it clients would take every descriptor, and none
-/// would be left to reach an engine with.
-struct Room {
-    places: Arc<Semaphore>,
-    warned: Option<Instant>,
-}
-
-impl Room {
-    fn new(connections: usize) -> Self {
-        let places = Arc::new(Semaphore::new(connections.min(Semaphore::MAX_PERMITS)));
-        Self { places, warned: None }
-    }
-
-    /// The next connection, when there is room for it.
-    async fn next(&mut self, listener: &TcpListener) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-        if self.places.available_permits() == 0 && self.warned.is_none_or(|at| at.elapsed() > WARN_INTERVAL) {
-            self.warned = Some(Instant::now());
-            tracing::warn!("as many connections as file descriptors allow; further ones wait");
-        }
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        let place = place.map_err(|_| io::ErrorKind::Other)?;
-        let (stream, _) = listener.accept().await?;
-        Ok((stream, place))
-    }
-}
-
 /// What every connection is served with.
 struct Connector {
-    builder: auto::Builder<TokioExecutor>,
+    builder: auto::Builder<Streams>,
     service: TowerToHyperService<Router>,
     tls: Option<TlsAcceptor>,
     patience: Duration,
@@ -145,8 +125,9 @@ struct Connector {
 
 impl Connector {
     fn new(router: Router, tls: Option<TlsAcceptor>, patience: Duration) -> Self {
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+        let mut builder = auto::Builder::new(Streams { patience });
+        // Heads and idle connections have the limits of `activity`.
+        builder.http1().header_read_timeout(None::<Duration>);
         builder.http2().timer(TokioTimer::new());
         Self { builder, service: TowerToHyperService::new(router), tls, patience }
     }
@@ -155,20 +136,37 @@ impl Connector {
         // Events are small and must not wait for each other.
         let _ = stream.set_nodelay(true);
         let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
-        let stream = Patient::new(stream, self.patience);
-        let Some(tls) = &self.tls else { return self.speak(stream, watcher).await };
+        let activity = Arc::new(Activity::new(self.patience));
+        let stream = Patient::new(stream, self.patience, Arc::clone(&activity));
+        let Some(tls) = &self.tls else { return self.speak(stream, activity, watcher).await };
         match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-            Ok(Ok(stream)) => self.speak(stream, watcher).await,
+            Ok(Ok(stream)) => {
+                activity.begin();
+                self.speak(stream, activity, watcher).await;
+            }
             Ok(Err(error)) => tracing::debug!(%error, "no TLS with this client"),
             Err(_) => tracing::debug!("TLS handshake not done in time"),
         }
     }
 
-    async fn speak(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, watcher: Watcher) {
-        let connection =
-            self.builder.serve_connection_with_upgrades(TokioIo::new(stream), self.service.clone());
-        // A connection that ends in an error is the client's business.
-        let _ = watcher.watch(connection.into_owned()).await;
+    async fn speak(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        activity: Arc<Activity>,
+        watcher: Watcher,
+    ) {
+        let (router, shared) = (self.service.clone(), Arc::clone(&activity));
+        let service = service_fn(move |request: Request<Incoming>| {
+            let in_progress = shared.request(request.version());
+            let answer = router.call(request);
+            async move { Ok::<_, Infallible>(answer.await?.map(|body| Answer::new(body, in_progress))) }
+        });
+        let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        tokio::select! {
+            // A connection that ends in an error is the client's business.
+            _ = watcher.watch(connection.into_owned()) => {}
+            () = activity.expired() => tracing::debug!("connection without a request closed"),
+        }
     }
 }
 

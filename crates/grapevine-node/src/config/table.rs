@@ -139,8 +139,9 @@ fn requests() -> Vec<Setting> {
             "GRAPEVINE_CLIENT_TIMEOUT",
             time(100 * MS, HOUR),
             |c| &mut c.client_timeout,
-            "How long a client may send nothing of a request's body that it began (then 408), or take nothing \
-             of an answer that waits for it (then its connection is closed).",
+            "How long a client may need for a request's head that it began (then its connection is closed), send \
+             nothing of a body (then 408), or take nothing of an answer that waits for it (then its connection \
+             is closed; HTTP/2: the stream is reset). A whole body has a minute, or this if it is longer, and a second for each KiB.",
         ),
         row(
             "GRAPEVINE_CONNECT_TIMEOUT",

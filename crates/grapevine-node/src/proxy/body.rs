@@ -7,12 +7,19 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::error::RouterError;
 
 /// Most bytes reserved on the word of a Content-Length alone.
 const RESERVE_BYTES: usize = 1 << 20;
+
+/// Least bytes a second that a body must come with, on average and after [`GRACE`]. A request has a place while
+/// its body comes: one byte now and then must not keep it. Any modem is faster.
+const LEAST_RATE: u32 = 1_024;
+
+/// What any body may take, or the patience with its client if that is longer.
+const GRACE: Duration = Duration::from_secs(60);
 
 /// What a client has sent.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -29,11 +36,13 @@ pub(super) fn announces_too_much(body: &Body, limit: usize) -> bool {
 }
 
 /// The whole body. One that arrives in one piece is not copied. Between two pieces the client may take
-/// as long as `patience`.
+/// as long as `patience`; all of them may take [`GRACE`] and a second for each KiB.
 pub(super) async fn read(body: &mut Body, limit: usize, patience: Duration) -> Result<Upload, RouterError> {
     let announced = body.size_hint().lower();
-    let mut pieces = Pieces { body, patience, trailers: None };
-    let first = pieces.next().await?.unwrap_or_default();
+    let mut pieces = Pieces { body, patience, most: Instant::now() + patience.max(GRACE), trailers: None };
+    let Some(first) = pieces.next().await? else {
+        return Ok(Upload { data: Bytes::new(), trailers: pieces.trailers });
+    };
     if first.len() > limit {
         return Err(RouterError::BodyTooLarge);
     }
@@ -55,20 +64,26 @@ pub(super) async fn read(body: &mut Body, limit: usize, patience: Duration) -> R
 struct Pieces<'a> {
     body: &'a mut Body,
     patience: Duration,
+    /// By when the rest must be here, if no more came.
+    most: Instant,
     trailers: Option<HeaderMap>,
 }
 
 impl Pieces<'_> {
-    /// The next piece of data. Trailers are kept.
+    /// The next piece of data. Trailers are kept; a piece of nothing is none.
     async fn next(&mut self) -> Result<Option<Bytes>, RouterError> {
+        let by = self.most.min(Instant::now() + self.patience);
         loop {
-            let frame =
-                timeout(self.patience, self.body.frame()).await.map_err(|_| RouterError::BodyTimeout)?;
+            let frame = timeout_at(by, self.body.frame()).await.map_err(|_| RouterError::BodyTimeout)?;
             let Some(frame) = frame.transpose().map_err(|_| RouterError::BodyBroken)? else {
                 return Ok(None);
             };
             match frame.into_data() {
-                Ok(data) => return Ok(Some(data)),
+                Ok(data) if data.is_empty() => {}
+                Ok(data) => {
+                    self.most += Duration::from_secs(data.len() as u64) / LEAST_RATE;
+                    return Ok(Some(data));
+                }
                 Err(other) => self.trailers = other.into_trailers().ok(),
             }
         }
@@ -124,10 +139,38 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_body_that_has_ended_is_not_asked_for_more() {
+        for pieces in [&[][..], &[""], &["", "a"], &["a", ""]] {
+            let iter = pieces.iter().map(|piece| Ok::<_, std::io::Error>(*piece));
+            // Unlike others, it does not take being asked again.
+            let once = stream::unfold(iter, |mut iter| async move { Some((iter.next()?, iter)) });
+            assert_eq!(data(Body::from_stream(once), 9).await.unwrap(), pieces.concat());
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_client_that_stops_sending_is_given_up() {
         let stalled = stream::iter([Ok::<_, std::io::Error>("half")]).chain(stream::pending());
         let mut body = Body::from_stream(stalled);
         assert_eq!(read(&mut body, 9, PATIENCE).await, Err(RouterError::BodyTimeout));
+    }
+
+    /// A body of `count` pieces, one in `pause`.
+    fn drip(piece: &'static str, count: usize, pause: Duration) -> Body {
+        let pieces = stream::iter(0..count).then(move |_| async move {
+            tokio::time::sleep(pause).await;
+            Ok::<_, std::io::Error>(piece)
+        });
+        Body::from_stream(pieces)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_only_sends_enough_not_to_be_silent_is_given_up() {
+        assert_eq!(data(drip("x", 100, PATIENCE / 2), 1_000).await, Err(RouterError::BodyTimeout));
+        assert_eq!(data(drip("", 100, PATIENCE / 2), 1_000).await, Err(RouterError::BodyTimeout));
+        let kilobyte = Box::leak("x".repeat(1_024).into_boxed_str());
+        let slow = drip(kilobyte, 100, Duration::from_millis(1_580));
+        assert_eq!(data(slow, 1 << 20).await.map(|body| body.len()), Ok(102_400), "as slow as may be");
     }
 }

@@ -72,7 +72,7 @@ impl Proxy {
         loop {
             let attempt = self.attempt(job, &pick, outbound).await;
             refused.push(pick.replica.id);
-            if !self.may_try_another(job, &attempt, refused.len()) {
+            if !self.may_try_another(job, &attempt, &refused) {
                 return attempt.result(pick);
             }
             // Where there is no other, the client gets what this one said.
@@ -83,9 +83,10 @@ impl Proxy {
         }
     }
 
-    /// One other replica, if nothing was accepted and the budget allows; several for a stored response whose
-    /// owner nobody remembers.
-    fn may_try_another(&self, job: &Job<'_>, attempt: &Attempt, tried: usize) -> bool {
+    /// One other replica, if nothing was accepted, there is one, and the budget allows; several for a stored
+    /// response whose owner nobody remembers.
+    fn may_try_another(&self, job: &Job<'_>, attempt: &Attempt, refused: &[ReplicaId]) -> bool {
+        let tried = refused.len();
         if let (Some(_), Attempt::Answered(answer)) = (&job.owner, attempt) {
             return owner::is_not_known(answer.response.status()) && tried < owner::MOST_ASKED;
         }
@@ -94,7 +95,8 @@ impl Proxy {
             Attempt::Refused(_) => true,
             Attempt::Failed(error) => error.facts().retry == Retry::OtherReplica,
         };
-        accepted_nothing && tried < MAX_ATTEMPTS && self.retries.may_retry()
+        // The budget last: what nobody could take costs none of it.
+        accepted_nothing && tried < MAX_ATTEMPTS && self.could_place(job, refused) && self.retries.may_retry()
     }
 
     async fn attempt(&self, job: &Job<'_>, pick: &Pick, outbound: &Outbound<'_>) -> Attempt {
@@ -109,21 +111,21 @@ impl Proxy {
             url: &replica.url,
         });
         let patience = if job.stream { self.settings.stream_first_byte } else { self.settings.first_byte };
-        let attempt = match self.send(replica, outbound, patience, &span).await {
+        match self.send(replica, outbound, patience, &span).await {
             Ok((response, parcel)) => {
                 span.status(response.status());
+                // Before anything is awaited: the client may leave there.
+                if !response.status().is_success() {
+                    self.take_back(job, replica.id);
+                }
                 self.judge(replica, Answer { response, head: None, sent_at, patience, span, parcel }).await
             }
             Err(error) => {
                 span.fail(error.facts().code);
+                self.take_back(job, replica.id);
                 Attempt::Failed(error)
             }
-        };
-        let accepted = matches!(&attempt, Attempt::Answered(a) if a.response.status().is_success());
-        if !accepted {
-            self.take_back(job, replica.id);
         }
-        attempt
     }
 
     async fn send(

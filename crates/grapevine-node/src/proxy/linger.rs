@@ -2,7 +2,8 @@
 //!
 //! A connection that is closed with unread data is reset, and the reset overtakes the answer: the
 //! client would see a broken connection instead of a 413. So the answer goes out at once, and what
-//! is still coming is read and thrown away for a while before the connection ends.
+//! is still coming is read and thrown away for a while before the connection ends. (HTTP/2 ends the
+//! answer, and then the stream by a reset that is no error.)
 
 use std::convert::Infallible;
 use std::pin::Pin;

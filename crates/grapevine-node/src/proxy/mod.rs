@@ -393,16 +393,16 @@ pub async fn handle(State(proxy): State<Arc<Proxy>>, request: Request) -> Respon
     let api = Api::of_path(parts.uri.path());
     let turn = proxy.turn.fetch_add(1, Relaxed);
     let id = parts.headers.entry(REQUEST_ID).or_insert_with(mint_id).clone();
-    // Such a client sends its body only when it is asked to.
-    let waits = parts.headers.contains_key(header::EXPECT);
     let version = parts.version;
+    // A client that expects to be asked has not begun; HTTP/2 has a way to say that the rest is not wanted.
+    let unasked = version <= Version::HTTP_11 && !parts.headers.contains_key(header::EXPECT);
     let mut response = match proxy.serve(parts, &mut body, api, turn).await {
         Ok(response) => response,
         Err(refused) => {
             proxy.metrics.errored(refused.error);
             tracing::debug!(code = refused.error.facts().code, request_id = ?id, "request refused");
             let response = refused.response(api);
-            if waits { response } else { linger::until_uploaded(response, body) }
+            if unasked { linger::until_uploaded(response, body) } else { response }
         }
     };
     headers::set_if_absent(response.headers_mut(), REQUEST_ID, id);

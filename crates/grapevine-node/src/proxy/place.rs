@@ -81,16 +81,7 @@ impl Proxy {
         if let (Some(key), Some(matches)) = (&job.key, &mut job.matches) {
             self.recent.complete(job.asked_at, key, matches);
         }
-        let only = job.owner.flatten().filter(|owner| !except.contains(owner));
-        let question = Question {
-            turn: job.turn,
-            key: job.key.as_deref(),
-            matches: job.matches.as_ref(),
-            model: job.model.as_deref(),
-            only,
-            except,
-            show: self.to_show(),
-        };
+        let question = job.question(except, self.to_show());
         let picked_at = self.clock.now();
         let (mut pick, choice) = match self.picker.pick(&question, picked_at) {
             Ok(picked) => picked,
@@ -117,6 +108,11 @@ impl Proxy {
         Ok(pick)
     }
 
+    /// Whether there is a replica for it besides these.
+    pub(super) fn could_place(&self, job: &Job<'_>, except: &[ReplicaId]) -> bool {
+        self.picker.choose(&job.question(except, 0), self.clock.now()).is_ok()
+    }
+
     /// The replica did not take the request after all: what the tree was told is taken back.
     pub(super) fn take_back(&self, job: &Job<'_>, replica: ReplicaId) {
         if let Some(key) = job.keyed() {
@@ -140,6 +136,19 @@ impl<'a> Job<'a> {
             asked_at: 0,
             route: Some(exchange.span.route()),
             began: Instant::now(),
+        }
+    }
+
+    /// Where to, but not to one of `except`? With so many candidates to be shown.
+    fn question<'q>(&'q self, except: &'q [ReplicaId], show: usize) -> Question<'q> {
+        Question {
+            turn: self.turn,
+            key: self.key.as_deref(),
+            matches: self.matches.as_ref(),
+            model: self.model.as_deref(),
+            only: self.owner.flatten().filter(|owner| !except.contains(owner)),
+            except,
+            show,
         }
     }
 

@@ -104,6 +104,32 @@ async fn h2c_on_both_sides_carries_bodies_and_trailers() {
     router.ended("ok", 1).await;
 }
 
+#[tokio::test]
+async fn a32_a_client_that_is_refused_while_it_uploads_gets_a_whole_answer_at_once() {
+    let engine = RawEngine::json("200 OK", "{}").await;
+    let mut config = config(&[engine.addr]);
+    config.body_limit = 100_000;
+    let router = TestRouter::start(config).await;
+    let mut client = h2_client(router.addr).await;
+    let announced = Request::post(router.url("/v1/x")).header("content-length", "5000000").body(()).unwrap();
+    for request in [announced, post(&router)] {
+        let (answer, mut send) = client.send_request(request, false).unwrap();
+        send.reserve_capacity(200_000);
+        send.send_data(vec![b'x'; 200_000].into(), false).unwrap();
+        let answer = soon(answer).await.unwrap();
+        assert_eq!(answer.status(), 413);
+        let length: usize = answer.headers()["content-length"].to_str().unwrap().parse().unwrap();
+        let mut body = answer.into_body();
+        let mut received = 0;
+        while let Some(data) = soon(body.data()).await {
+            received += data.unwrap().len();
+        }
+        assert_eq!(received, length, "the answer ends before the upload does");
+        let reset = soon(std::future::poll_fn(|cx| send.poll_reset(cx))).await.unwrap();
+        assert_eq!(reset, Reason::NO_ERROR, "the rest is not wanted");
+    }
+}
+
 /// Says of the first request that it was not taken up, as an engine does that winds a connection down.
 fn refuse_first(
     n: usize,

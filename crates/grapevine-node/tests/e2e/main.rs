@@ -12,6 +12,7 @@ mod drain;
 mod fleet;
 mod floods;
 mod framing;
+mod h2_floods;
 mod headers;
 mod health;
 mod http2;

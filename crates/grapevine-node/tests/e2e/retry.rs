@@ -234,3 +234,22 @@ async fn a20_a_hung_replica_hurts_nobody_else() {
     }
     router.quiet().await;
 }
+
+#[tokio::test]
+async fn a_retry_that_nobody_could_take_costs_none_of_the_budget() {
+    let busy = RawEngine::json("503 Service Unavailable", r#"{"error":{"message":"currently busy"}}"#).await;
+    let free = RawEngine::json("200 OK", "{}").await;
+    let mut config = config(&[busy.addr, free.addr]);
+    (config.policy, config.retry_ratio) = (grapevine_route::Policy::RoundRobin, 0.0);
+    let router = TestRouter::start(config).await;
+    let drain = format!("http://{}/api/v1/replicas/r1/drain", router.admin);
+    assert!(http().post(&drain).send().await.unwrap().status().is_success());
+    let ask = async || http().post(router.url("/v1/x")).body("{}").send().await.unwrap().status();
+    for _ in 0..150 {
+        assert_eq!(ask().await, 503, "there is no other");
+    }
+    assert!(http().delete(&drain).send().await.unwrap().status().is_success());
+    for _ in 0..2 {
+        assert_eq!(ask().await, 200, "it is passed over");
+    }
+}

@@ -86,6 +86,10 @@ impl TestRouter {
         Arc::clone(&self.app.proxy)
     }
 
+    pub(crate) fn tree(&self) -> &grapevine_node::actors::tree::TreeHandle {
+        &self.app.tree
+    }
+
     pub(crate) fn status(&self) -> Status {
         self.app.status()
     }
@@ -370,9 +374,9 @@ impl RawClient {
         self.stream.write_all(bytes.as_ref()).await.expect("the router reads");
     }
 
-    /// Writes what the router takes: it may close before it has all.
-    pub(crate) async fn try_write(&mut self, bytes: impl AsRef<[u8]>) {
-        let _ = self.stream.write_all(bytes.as_ref()).await;
+    /// Writes what the router takes, which may close before it has all: whether it had.
+    pub(crate) async fn try_write(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream.write_all(bytes.as_ref()).await.is_ok()
     }
 
     /// Sends no more, and says so.

@@ -2,41 +2,38 @@
 //!
 //! While the client's buffers are full nobody polls the answer's body, so no limit of a relay can end it:
 //! the engine would keep its cache blocks, and this router its place and two sockets, as long as the
-//! client likes.
+//! client likes. (A client of HTTP/2 can do the same with an empty connection: [`super::streams`].)
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream of bytes whose writes fail when none was taken for `limit`.
-pub(crate) struct Patient<S> {
+use super::activity::Activity;
+use super::stall::Stall;
+
+/// A stream of bytes whose writes fail when none was taken for a limit.
+pub(super) struct Patient<S> {
     inner: S,
-    limit: Duration,
-    /// Made when a write first has to wait: most never do.
-    timer: Option<Pin<Box<Sleep>>>,
-    waiting: bool,
+    stall: Stall,
+    activity: Arc<Activity>,
 }
 
 impl<S> Patient<S> {
-    pub(crate) fn new(inner: S, limit: Duration) -> Self {
-        Self { inner, limit, timer: None, waiting: false }
+    /// Tells `activity` of what is read.
+    pub(super) fn new(inner: S, limit: Duration, activity: Arc<Activity>) -> Self {
+        Self { inner, stall: Stall::new(limit), activity }
     }
 
     fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.waiting = false;
+            self.stall.over();
             return written;
         }
-        let limit = self.limit;
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
-        if !std::mem::replace(&mut self.waiting, true) {
-            timer.as_mut().reset(Instant::now() + limit);
-        }
-        timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        self.stall.poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -46,7 +43,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buffer))?;
+        if buffer.filled().len() > before {
+            self.activity.heard();
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -83,6 +85,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -91,7 +94,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_is_slow_is_waited_for_and_one_that_stops_is_not() {
         let (near, mut far) = tokio::io::duplex(16);
-        let mut near = Patient::new(near, LIMIT);
+        let mut near = Patient::new(near, LIMIT, Arc::new(Activity::new(LIMIT)));
         let slow = tokio::spawn(async move {
             let mut taken = [0; 16];
             for _ in 0..5 {
