@@ -6,6 +6,7 @@ mod burst;
 mod client;
 mod collector;
 mod fleet;
+mod floods;
 mod hit_rate;
 mod lifecycle;
 mod lost_cache;
