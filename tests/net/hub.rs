@@ -24,7 +24,7 @@ pub(crate) fn isolated(name: &str, test: impl FnOnce()) {
     }
     let inside = unshare()
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .args(["--exact", name, "--nocapture", "--test-threads=1", "--include-ignored"])
         .env(INSIDE, "1")
         .status()
         .unwrap();

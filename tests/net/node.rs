@@ -11,6 +11,9 @@ use super::process::{Engine, Head, Process, chat, exchange, get, wait_for};
 /// Long enough for the secret's check; sealing is not optional off loopback.
 const SECRET: &str = "a secret of the network tests";
 
+/// A hardware address that nobody has.
+const NOBODY: &str = "02:00:00:00:00:99";
+
 /// A namespace with one interface on the bridge.
 pub(crate) struct Host {
     holder: Child,
@@ -20,7 +23,7 @@ pub(crate) struct Host {
 impl Host {
     /// Host `number` at 10.77.0.`number` and fd77::`number`.
     pub(crate) fn new(number: u8) -> Self {
-        let holder = Command::new("unshare").args(["--net", "sleep", "1000"]).stdin(Stdio::null()).spawn();
+        let holder = Command::new("unshare").args(["--net", "sleep", "3600"]).stdin(Stdio::null()).spawn();
         let host = Self { holder: holder.unwrap(), number };
         let pid = host.holder.id();
         let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
@@ -54,6 +57,25 @@ impl Host {
     /// It does again.
     pub(crate) fn mend(&self, other: &Self) {
         self.sh(&format!("ip route del blackhole {}/32", other.ip()));
+    }
+
+    /// What this host sends to `other` is lost on the way, and nobody says so: as when a machine has lost its
+    /// power, or a firewall drops.
+    pub(crate) fn lose(&self, other: &Self) {
+        let number = self.number;
+        self.sh(&format!("ip neigh replace {} lladdr {NOBODY} dev e{number} nud permanent", other.ip()));
+    }
+
+    /// It arrives again.
+    pub(crate) fn find(&self, other: &Self) {
+        self.sh(&format!("ip neigh del {} dev e{}", other.ip(), self.number));
+    }
+
+    /// A command that runs on this host; what it runs comes as further arguments.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.holder.id().to_string(), "-n", "--"]);
+        command
     }
 
     fn sh(&self, script: &str) {
@@ -109,9 +131,8 @@ impl Router {
         }
         let port_of = |name: &str| all.iter().find(|(n, _)| *n == name).map(|(_, v)| format!("http://{v}"));
         let (url, admin) = (port_of("GRAPEVINE_LISTEN").unwrap(), port_of("GRAPEVINE_ADMIN_LISTEN").unwrap());
-        let mut command = Command::new("nsenter");
-        let pid = host.holder.id().to_string();
-        command.args(["-t", &pid, "-n", "--", env!("CARGO_BIN_EXE_grapevine"), "serve"]);
+        let mut command = host.command();
+        command.args([env!("CARGO_BIN_EXE_grapevine"), "serve"]);
         let process = Process::spawn(command, &all);
         wait_for("a router to be ready", || (get(&format!("{admin}/readyz")).0 == 200).then_some(()));
         Self { process, url, admin }
