@@ -8,13 +8,13 @@ use super::process::LIMIT;
 use super::traffic::{Answer, Failure, Traffic};
 
 /// Requests that end before the fault: their hit rate is what it was.
-const BEFORE: usize = 40;
+const BEFORE: usize = 45;
 
-/// Requests that end when all is well again before the hit rate counts: each prefix once, so that what died
-/// with an engine's cache is there again.
-const SETTLE: usize = 44;
+/// Requests that end when all is well again before the hit rate counts: each prefix twice, so that what died
+/// with an engine's cache is there again, and what moved to another has its place.
+const SETTLE: usize = 60;
 
-/// Requests whose hit rate is the one after.
+/// Requests whose hit rate is the one after: each prefix twice.
 const AFTER: usize = 60;
 
 /// What the hit rate may lack after a fault: two prefixes of these requests that are prefilled once more, and
@@ -158,6 +158,13 @@ fn hit_rate(answers: &[Answer], at: impl Fn(Instant) -> bool) -> f64 {
     let prompt: u64 = these().map(|answer| answer.prompt).sum();
     let cached: u64 = these().map(|answer| answer.cached).sum();
     cached as f64 / prompt.max(1) as f64
+}
+
+/// Requests until every prompt was asked, and the fleet knows where.
+pub(crate) fn warm_up(fleet: &Fleet) {
+    let traffic = fleet.traffic();
+    after_requests(&traffic, SETTLE);
+    fleet.runtime.block_on(traffic.end());
 }
 
 /// Waits until so many more requests have ended.

@@ -24,7 +24,7 @@ pub(crate) const NAMES: [&str; ENGINES as usize] = ["e1", "e2", "10.77.0.13:8000
 const FIRST_ENGINE: u8 = 11;
 
 /// Prefixes of 4 KiB that are asked for in turn; see the engines' caches.
-const PREFIXES: usize = 40;
+const PREFIXES: usize = 30;
 
 /// What is broken is put here, and taken away when it is mended.
 #[derive(Default)]

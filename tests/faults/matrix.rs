@@ -2,7 +2,7 @@
 
 use std::io::{Write as _, stderr};
 
-use super::fault::{Fault, Outcome};
+use super::fault::{Fault, Outcome, warm_up};
 use super::fleet::Fleet;
 use super::hub::isolated;
 use super::list;
@@ -15,6 +15,7 @@ const FEW: [&str; 3] =
 /// One after the other, on one fleet.
 fn run(faults: &[Fault]) -> Vec<Outcome> {
     let mut fleet = Fleet::start();
+    warm_up(&fleet);
     let run = |fault: &Fault| {
         let seen = fault.run(&mut fleet);
         // Not by a macro: those are captured, and who waits for minutes wants to see.

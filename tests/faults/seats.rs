@@ -11,7 +11,7 @@ use super::files::Files;
 use super::node::Host;
 use super::process::{Process, binary, exchange, get, wait_for};
 
-/// Blocks of 64 bytes in an engine's cache: 15 of the 40 prefixes that are asked for, so that three engines can
+/// Blocks of 64 bytes in an engine's cache: 15 of the 30 prefixes that are asked for, so that three engines can
 /// stand in for four.
 const CACHE_BLOCKS: &str = "1000";
 
