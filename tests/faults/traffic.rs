@@ -148,7 +148,7 @@ impl Clients {
     /// One request, sent to another router as long as one refuses the connection.
     async fn ask(&self) -> Answer {
         let ask = self.asks.lock().unwrap().next().unwrap();
-        let tokens = if ask.index % LONG_EVERY == 0 { TOKENS.0 } else { TOKENS.1 };
+        let tokens = if ask.index.is_multiple_of(LONG_EVERY) { TOKENS.0 } else { TOKENS.1 };
         let body = ask.body(DEFAULT_MODEL, tokens, true);
         let began = Instant::now();
         let mut tries = 0;

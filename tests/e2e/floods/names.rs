@@ -28,13 +28,13 @@ fn send(router: &Router, from: usize, to: usize) {
             if i >= to {
                 return;
             }
-            let path = if i % 2 == 0 { "/v1/completions".to_owned() } else { format!("/v1/unknown/{i}") };
+            let path = if i.is_multiple_of(2) { "/v1/completions".to_owned() } else { format!("/v1/unknown/{i}") };
             let prompt = format!("{i} lorem ipsum dolor sit amet ").repeat(20);
             let body = format!("{{\"model\":\"fake-{i}\",\"prompt\":\"{prompt}\"}}");
             let request =
                 client.post(format!("{}{path}", router.url)).header("x-tenant", format!("fake-{i}"));
             let answer = request.header("user-agent", format!("fake-{i}")).body(body).send().await.unwrap();
-            assert_eq!(answer.status().as_u16(), if i % 2 == 0 { 200 } else { 404 });
+            assert_eq!(answer.status().as_u16(), if i.is_multiple_of(2) { 200 } else { 404 });
             answer.bytes().await.unwrap();
         }
     });
