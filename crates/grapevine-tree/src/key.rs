@@ -123,7 +123,7 @@ impl Extractor {
         layout::write_prompt(&mut self.canon, api, &fields);
         let mut prompt = Prompt {
             key: PrefixKey { hashes: Vec::new(), bytes: self.canon.total() },
-            model: fields.model.map(model_name),
+            model: fields.model.filter(Value::is_string).map(model_name),
             media: self.canon.has_media(),
             stream: fields.stream.is_some_and(|v| v.raw() == b"true" && v.kind() == Kind::Scalar),
         };

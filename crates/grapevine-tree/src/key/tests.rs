@@ -232,6 +232,7 @@ fn model_stream_and_their_odd_forms() {
     assert_eq!(read(r#"{"model":"a\u00e9","stream":true}"#), (Some("aé".into()), true));
     assert_eq!(read(r#"{"model":null,"stream":"true"}"#), (None, false));
     assert_eq!(read(r#"{"stream":true,"stream":false}"#), (None, false), "the last one counts");
+    assert_eq!(read(r#"{"model":[ "a" ]}"#), (None, false), "a name is text");
     assert_eq!(read("not json"), (None, false));
     assert_eq!(read(&format!(r#"{{"model":"{}"}}"#, "x".repeat(1_000))).0.unwrap().len(), MAX_MODEL);
 }
