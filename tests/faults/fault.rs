@@ -37,7 +37,8 @@ pub(crate) struct Fault {
     pub(crate) hold: Duration,
     pub(crate) heal: fn(&mut Fleet),
     pub(crate) dies: &'static [On],
-    /// How long requests may still be sent to what has died: nobody can know it at once where nobody says so.
+    /// How long requests may still be sent to what has died, at most until it is mended: nobody can know it at
+    /// once where nobody says so.
     pub(crate) unnoticed: Duration,
     /// What must become so when it is mended, besides that the fleet is whole.
     pub(crate) after: fn(&Fleet) -> bool,
@@ -66,6 +67,7 @@ impl Fault {
         thread::sleep(self.hold);
         let healing = Instant::now();
         (self.heal)(fleet);
+        let healed = Instant::now();
         let whole = until(|| fleet.is_whole());
         seen.recovery = whole.then(|| healing.elapsed());
         seen.settled = until(|| (self.after)(fleet));
@@ -79,15 +81,16 @@ impl Fault {
         seen.hit_rate = (hit_rate(&answers, |at| at < begins), hit_rate(&answers, |at| at >= settled));
         let meanwhile = answers.iter().filter(|answer| answer.began >= begins && answer.began < healing);
         seen.slowest_first = meanwhile.filter_map(|answer| answer.first).max().unwrap_or_default();
-        self.blame(&answers, struck, &mut seen);
+        self.blame(&answers, struck, healed, &mut seen);
         seen
     }
 
     /// Tells failures that the fault explains from those that it does not.
-    fn blame(&self, answers: &[Answer], struck: Instant, seen: &mut Outcome) {
+    fn blame(&self, answers: &[Answer], struck: Instant, healed: Instant, seen: &mut Outcome) {
+        let noticed = struck.checked_add(self.unnoticed).map_or(healed, |at| at.min(healed));
         for answer in answers {
             let Some(failure) = &answer.failure else { continue };
-            let early = answer.began <= struck + self.unnoticed;
+            let early = answer.began <= noticed;
             if early && self.dies.iter().any(|on| on.explains(answer, failure)) {
                 seen.died += 1;
             } else {

@@ -13,6 +13,9 @@ use super::fleet::Fleet;
 /// Three probes that find nothing, half a second apart and with a limit of one second, and one more.
 const PROBED: Duration = Duration::from_secs(6);
 
+/// As long as an engine breaks what it gets.
+const WHILE_IT_LASTS: Duration = Duration::MAX;
+
 /// Longer than every limit of the routers.
 const LONG: Duration = Duration::from_secs(8);
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{LONG, PROBED};
+use super::{LONG, PROBED, WHILE_IT_LASTS};
 use crate::fault::{Fault, On};
 use crate::fleet::Fleet;
 
@@ -83,7 +83,7 @@ pub(super) fn answers() -> Vec<Fault> {
             inject: |fleet| fleet.engines[0].suffer(&json!({"kind": "cut_before_headers", "how": "rst"})),
             heal: recover,
             dies: &[On::Engine(0)],
-            unnoticed: Fault::NONE.hold,
+            unnoticed: WHILE_IT_LASTS,
             ..Fault::NONE
         },
         Fault {
@@ -91,7 +91,7 @@ pub(super) fn answers() -> Vec<Fault> {
             inject: |fleet| fleet.engines[0].suffer(&json!({"kind": "cut", "after_events": 3, "how": "rst"})),
             heal: recover,
             dies: &[On::Engine(0)],
-            unnoticed: Fault::NONE.hold,
+            unnoticed: WHILE_IT_LASTS,
             ..Fault::NONE
         },
         Fault {
@@ -100,7 +100,7 @@ pub(super) fn answers() -> Vec<Fault> {
             hold: LONG,
             heal: recover,
             dies: &[On::Engine(0)],
-            unnoticed: LONG,
+            unnoticed: WHILE_IT_LASTS,
             ..Fault::NONE
         },
         Fault {
@@ -109,7 +109,7 @@ pub(super) fn answers() -> Vec<Fault> {
             hold: LONG,
             heal: recover,
             dies: &[On::Engine(0)],
-            unnoticed: LONG,
+            unnoticed: WHILE_IT_LASTS,
             ..Fault::NONE
         },
     ]
