@@ -6,6 +6,7 @@
 
 mod cuts;
 mod hub;
+#[allow(dead_code, reason = "shared with the tests of faults, which use all of it")]
 mod node;
 #[path = "../e2e/process.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the end-to-end tests, which use all of it")]

@@ -28,7 +28,8 @@ fn send(router: &Router, from: usize, to: usize) {
             if i >= to {
                 return;
             }
-            let path = if i.is_multiple_of(2) { "/v1/completions".to_owned() } else { format!("/v1/unknown/{i}") };
+            let path =
+                if i.is_multiple_of(2) { "/v1/completions".to_owned() } else { format!("/v1/unknown/{i}") };
             let prompt = format!("{i} lorem ipsum dolor sit amet ").repeat(20);
             let body = format!("{{\"model\":\"fake-{i}\",\"prompt\":\"{prompt}\"}}");
             let request =
