@@ -1,7 +1,7 @@
 //! Should this replica get requests? Passive signals at once, probes in the background.
 //!
 //! ```text
-//! request actor --- connect_failed / server_error / served ---> ejection (atomics, at once)
+//! request actor --- connect_failed / server_error / completed -> ejection (atomics, at once)
 //! replica actor --- probed ------------------------------------> verdict  (3 down, 1 up)
 //! ```
 //!
@@ -111,9 +111,19 @@ impl Health {
         self.refused.load(Relaxed)
     }
 
-    /// A request was answered with anything but a 5xx: it lives, whatever probes say.
+    /// A request is being answered with anything but a 5xx: it lives, whatever probes say. Not more than
+    /// that, since it may still break the answer off: see [`Self::completed`].
     pub fn served(&self, now: Millis) {
         self.last_served.store(now + 1, Relaxed);
+        if self.verdict.load(Relaxed) != VERDICT_UP {
+            self.verdict.store(VERDICT_UP, Relaxed);
+            self.up_since.store(now + 1, Relaxed);
+        }
+        self.came_back(now);
+    }
+
+    /// An answer came to its end and was no failure: what failed before was not the beginning of a row.
+    pub fn completed(&self) {
         if self.server_errors.load(Relaxed) != 0 {
             self.server_errors.store(0, Relaxed);
         }
@@ -121,11 +131,6 @@ impl Health {
             self.ejections.store(0, Relaxed);
             self.ejected_until.store(0, Relaxed);
         }
-        if self.verdict.load(Relaxed) != VERDICT_UP {
-            self.verdict.store(VERDICT_UP, Relaxed);
-            self.up_since.store(now + 1, Relaxed);
-        }
-        self.came_back(now);
     }
 
     /// The share of its load that it should carry at `now`, growing to 1 in `slow_start_ms` after it came up.
@@ -252,7 +257,7 @@ mod tests {
             now += EJECT_MAX_MS;
             assert_eq!(health.standing(now), Standing::Good, "never longer than the cap");
         }
-        health.served(now);
+        health.completed();
         health.connect_failed(now, false, 0.5);
         assert_eq!(health.standing(now + 1_000), Standing::Good, "starts small again");
     }
@@ -263,13 +268,24 @@ mod tests {
         for _ in 0..10 {
             health.server_error(0, 0.5);
             health.server_error(0, 0.5);
-            health.served(0);
+            health.completed();
         }
         assert_eq!(health.standing(0), Standing::Good);
         for _ in 0..SERVER_ERRORS_IN_A_ROW {
             health.server_error(0, 0.5);
         }
         assert_eq!(health.standing(0), Standing::Suspect);
+    }
+
+    #[test]
+    fn who_begins_every_answer_and_breaks_it_off_is_ejected() {
+        let health = Health::default();
+        for _ in 0..SERVER_ERRORS_IN_A_ROW {
+            health.served(0);
+            health.server_error(0, 0.5);
+        }
+        health.served(1);
+        assert_eq!(health.standing(1), Standing::Suspect);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::healthy::served_during;
 use super::{engine, memory, quiet_settings};
 
 /// Boundaries that the tree may have: fewer than the flood brings.
-const TREE: usize = 20_000;
+const TREE: usize = 5_000;
 
 /// What may be allocated by chance between two looks.
 const NOISE_BYTES: usize = 24 << 20;

@@ -207,10 +207,13 @@ impl Relay {
         }
         self.report(usage);
         self.report_finish();
+        let health = &self.held.pick.replica.health;
         if failed {
+            health.server_error(self.held.exchange.proxy.clock.now(), rand::random());
             self.held.span.fail(Outcome::StreamFailed.name());
             self.held.exchange.span.fail(Outcome::StreamFailed.name());
-            self.held.pick.replica.health.server_error(self.held.exchange.proxy.clock.now(), rand::random());
+        } else if !self.status.is_server_error() {
+            health.completed();
         }
         let outcome = if failed { Outcome::StreamFailed } else { Outcome::of_status(self.status) };
         self.held.exchange.conclude(outcome);

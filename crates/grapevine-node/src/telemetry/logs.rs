@@ -10,9 +10,10 @@ use tracing_subscriber::{EnvFilter, Layer, fmt};
 use super::records::Records;
 use crate::config::{Config, LogFormat};
 
-/// The exporter's failures are logged once by [`super::batch`], not by the SDK.
+/// The exporter's failures are logged once by [`super::batch`], not by the SDK. Gossip's library warns of each
+/// router that starts anew, in every exchange until all have heard of it; metrics and status show peers.
 /// Whoever names these targets in the filter hears them.
-const QUIET: &str = "opentelemetry=off,opentelemetry_sdk=off";
+const QUIET: &str = "opentelemetry=off,opentelemetry_sdk=off,chitchat=error";
 
 /// Logging cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sdk_is_quiet_unless_asked() {
+    fn libraries_are_quiet_unless_asked() {
         let quiet = filter("info").expect("parses").to_string();
         assert!(quiet.contains("opentelemetry_sdk=off") && quiet.contains("info"), "{quiet}");
         let asked = filter("info,opentelemetry_sdk=debug").expect("parses").to_string();

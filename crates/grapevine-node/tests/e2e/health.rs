@@ -70,6 +70,29 @@ async fn instant_500s_push_a_replica_out() {
 }
 
 #[tokio::test]
+async fn who_begins_every_answer_and_breaks_it_off_is_left_alone() {
+    let breaking = RawEngine::start(|mut conn: Conn| async move {
+        if conn.request().await.is_some() {
+            let head =
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+            conn.write(head).await;
+            conn.write(b"a\r\ndata: {}\n\n\r\n").await;
+        }
+    })
+    .await;
+    let good = RawEngine::json("200 OK", "{}").await;
+    let mut config = config(&[breaking.addr, good.addr]);
+    config.policy = grapevine_route::Policy::LeastLoaded;
+    let router = TestRouter::start(config).await;
+    for _ in 0..40 {
+        let answer = http().post(router.url("/v1/chat/completions")).body("{}").send().await.unwrap();
+        // An answer that is broken off may end in an error here as well.
+        let _ = answer.bytes().await;
+    }
+    assert!(breaking.seen().len() <= 6, "{} of 40", breaking.seen().len());
+}
+
+#[tokio::test]
 async fn a87_a_restarted_engine_is_not_believed_to_hold_anything() {
     let ok = |mut conn: Conn| async move {
         while conn.request().await.is_some() {
