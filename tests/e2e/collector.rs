@@ -9,7 +9,6 @@ use grapevine_node::admin::status::ExportStatus;
 use grapevine_testkit::otlp::OtlpReceiver;
 use serde_json::json;
 
-use super::memory::memory;
 use super::process::{Engine, Process, Router, binary, chat, free_tcp, get, wait_for};
 
 /// Spans that may wait in the quick tests.
@@ -193,7 +192,7 @@ fn ten_minutes_without_a_collector() {
     for _ in 0..10 {
         thread::sleep(Duration::from_secs(number("SECONDS", SECONDS)) / 10);
         for one in &mut measured {
-            one.rss.push(memory(&one.router, "VmRSS"));
+            one.rss.push(one.router.process.memory("VmRSS"));
         }
     }
     for one in measured {

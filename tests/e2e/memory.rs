@@ -15,13 +15,6 @@ const STREAMS: usize = 200;
 /// Most that an open stream may cost, bytes: read and write buffers of two connections, and their tasks.
 const STREAM_BYTES: usize = 160 << 10;
 
-/// A line of /proc's status of a router, bytes.
-pub(crate) fn memory(router: &Router, line: &str) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", router.process.id())).unwrap();
-    let value = status.lines().find_map(|l| l.strip_prefix(line)).unwrap();
-    value.trim_matches([':', '\t', ' ', 'k', 'B']).parse::<usize>().unwrap() << 10
-}
-
 /// Looks at engines would only be in the way.
 fn alone(replica: &str) -> Router {
     let settings =
@@ -46,7 +39,7 @@ fn of_bodies(count: usize, bytes: usize, rounds: usize) -> usize {
     let engine = TcpListener::bind("127.0.0.1:0").unwrap();
     let router = alone(&format!("http://{}", engine.local_addr().unwrap()));
     let body = format!("{{\"model\":\"mock-model\",\"prompt\":\"{}\"}}", "x".repeat(bytes));
-    let before = memory(&router, "VmRSS");
+    let before = router.process.memory("VmRSS");
     for round in 1..=rounds {
         let mut clients = Vec::new();
         for _ in 0..count {
@@ -60,7 +53,7 @@ fn of_bodies(count: usize, bytes: usize, rounds: usize) -> usize {
         drop(clients);
         wait_for("nothing in flight", || (router.status().inflight == 0).then_some(()));
     }
-    memory(&router, "VmHWM").saturating_sub(before)
+    router.process.memory("VmHWM").saturating_sub(before)
 }
 
 /// The engine's side of the next request; what the router asks for itself is answered.
@@ -83,7 +76,7 @@ fn of_streams(count: usize) -> usize {
     let engine = TcpListener::bind("127.0.0.1:0").unwrap();
     let router = alone(&format!("http://{}", engine.local_addr().unwrap()));
     let body = "{\"model\":\"mock-model\",\"prompt\":\"hi\",\"stream\":true}";
-    let before = memory(&router, "VmRSS");
+    let before = router.process.memory("VmRSS");
     let mut held = Vec::new();
     for _ in 0..count {
         let mut client = connect(&router);
@@ -98,7 +91,7 @@ fn of_streams(count: usize) -> usize {
         held.push((client, served));
     }
     assert_eq!(router.status().inflight, count);
-    memory(&router, "VmRSS").saturating_sub(before) / count
+    router.process.memory("VmRSS").saturating_sub(before) / count
 }
 
 #[test]

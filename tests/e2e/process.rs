@@ -59,6 +59,13 @@ impl Process {
         self.child.id()
     }
 
+    /// A line of /proc's status of it, bytes.
+    pub(crate) fn memory(&self, line: &str) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let value = status.lines().find_map(|l| l.strip_prefix(line)).unwrap();
+        value.trim_matches([':', '\t', ' ', 'k', 'B']).parse::<usize>().unwrap() << 10
+    }
+
     /// What it said last.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().iter().cloned().collect::<Vec<_>>().join("\n")

@@ -40,14 +40,10 @@ fn a_fleet_before_living_engines_does_what_one_perfect_router_would() {
 /// Whatever an engine answers, a client gets: errors to the byte, other answers in their shape.
 fn shapes(place: &Place, fleet: &[Router]) {
     let user = || json!([turn("user", "hi")]);
-    let body = |body: Value| body.to_string().into_bytes();
-    let refused = [
-        ("too long", CHAT, body(json!({ "model": "m", "messages": [turn("user", text(9, 60_000))] }))),
-        ("bad JSON", CHAT, b"{\"model\": \"m\", ".to_vec()),
-        ("embeddings", "/v1/embeddings", body(json!({ "model": "m", "input": "x" }))),
-        ("n = 0", CHAT, body(json!({ "model": "m", "messages": user(), "n": 0 }))),
-        ("no such path", "/v1/nothing", b"{}".to_vec()),
-    ];
+    let none = json!({ "model": "m", "messages": user(), "n": 0 });
+    let mut refused = scenario::refusals();
+    refused.push(("n = 0", CHAT, none.to_string().into_bytes()));
+    refused.push(("no such path", "/v1/nothing", b"{}".to_vec()));
     scenario::are_refused_alike(&place.engines[0], &fleet[0], &refused);
     let (unknown, said) = post(&fleet[0].url, CHAT, &json!({ "model": "nobody", "messages": user() }));
     assert_eq!((unknown.status, &said["error"]["code"]), (404, &json!("model_not_found")));

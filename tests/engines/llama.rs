@@ -56,13 +56,7 @@ fn a_fleet_before_living_llama_servers_does_what_one_perfect_router_would() {
 
 fn shapes(place: &Place, fleet: &[Router]) {
     let user = || json!([turn("user", "hi")]);
-    let body = |body: Value| body.to_string().into_bytes();
-    let refused = [
-        ("too long", CHAT, body(json!({ "model": "m", "messages": [turn("user", text(9, 60_000))] }))),
-        ("bad JSON", CHAT, b"{\"model\": \"m\", ".to_vec()),
-        ("embeddings", "/v1/embeddings", body(json!({ "model": "m", "input": "x" }))),
-    ];
-    scenario::are_refused_alike(&place.engines[0], &fleet[0], &refused);
+    scenario::are_refused_alike(&place.engines[0], &fleet[0], &scenario::refusals());
     let (slots, _) = post(&fleet[0].url, "/slots/0?action=erase", &json!({}));
     assert_eq!(slots.status, 403, "administration is closed");
     let any = json!({ "model": "any name", "messages": user(), "max_tokens": 4 });

@@ -162,6 +162,17 @@ pub(crate) fn raw_post(base: &str, path: &str, body: &[u8]) -> (Head, Vec<u8>) {
     exchange(&format!("{base}{path}"), "POST", &[("content-type", "application/json")], body)
 }
 
+/// What no engine of ours takes.
+pub(crate) fn refusals() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+    let too_long = json!({ "model": "m", "messages": [turn("user", text(9, 60_000))] });
+    let embeddings = json!({ "model": "m", "input": "x" });
+    vec![
+        ("too long", CHAT, too_long.to_string().into_bytes()),
+        ("bad JSON", CHAT, b"{\"model\": \"m\", ".to_vec()),
+        ("embeddings", "/v1/embeddings", embeddings.to_string().into_bytes()),
+    ]
+}
+
 /// What an engine refuses, a client sees as the engine said it, to the byte.
 pub(crate) fn are_refused_alike(engine: &Server, router: &Router, requests: &[(&str, &str, Vec<u8>)]) {
     for (name, path, body) in requests {

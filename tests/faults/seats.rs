@@ -156,9 +156,7 @@ impl RouterSeat {
 
     /// Resident memory, MiB.
     pub(crate) fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+        (self.process.memory("VmRSS") >> 20) as u64
     }
 
     /// How many descriptors it may open from now on.

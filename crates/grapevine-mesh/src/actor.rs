@@ -380,14 +380,7 @@ impl<H: Host> Mesh<H> {
         let status = |(name, peer): (&Arc<str>, &Peer)| {
             let traffic = self.counters.peers.of(peer.addr());
             let heard = peer.is_heard().then(|| self.vectors.agreement(RouterId::of_name(name), now));
-            let (level_pairs, pairs) = heard.unwrap_or_default();
-            PeerStatus {
-                level_pairs,
-                pairs,
-                bytes_sent: traffic.bytes_sent,
-                bytes_received: traffic.bytes_received,
-                ..peer.status(name, self.fleet.router(name), now)
-            }
+            peer.status(name, self.fleet.router(name), traffic, heard.unwrap_or_default(), now)
         };
         self.peers.iter().map(status).collect()
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::codec::CodecError;
 use crate::handle::Refused;
 use by_peer::ByPeer;
+pub(crate) use by_peer::PeerTraffic;
 
 mod by_peer;
 

@@ -9,6 +9,7 @@ use grapevine_tree::{Millis, RouterId};
 
 use crate::carrier::{META_KEY, Meta};
 use crate::codec::WIRE_VERSION;
+use crate::counters::PeerTraffic;
 use crate::fleet::Router;
 use crate::pull::Candidate;
 use crate::status::PeerStatus;
@@ -77,8 +78,15 @@ impl Peer {
         self.addr
     }
 
-    /// How it looks, but for what is known elsewhere: bytes and agreement.
-    pub(crate) fn status(&self, name: &Arc<str>, router: Option<&Router>, now: Millis) -> PeerStatus {
+    /// How it looks, with what is known of it elsewhere.
+    pub(crate) fn status(
+        &self,
+        name: &Arc<str>,
+        router: Option<&Router>,
+        traffic: PeerTraffic,
+        (level_pairs, pairs): (usize, usize),
+        now: Millis,
+    ) -> PeerStatus {
         PeerStatus {
             name: name.clone(),
             id: RouterId::of_name(name),
@@ -95,10 +103,10 @@ impl Peer {
             entries: router.map_or(0, |it| it.entries),
             lag_ticks: router.map_or(0, |it| it.lag_segments),
             lag_ms: router.map_or(0, |it| it.lag_ms),
-            level_pairs: 0,
-            pairs: 0,
-            bytes_sent: 0,
-            bytes_received: 0,
+            level_pairs,
+            pairs,
+            bytes_sent: traffic.bytes_sent,
+            bytes_received: traffic.bytes_received,
             heard_ms_ago: now.saturating_sub(self.heard_at),
         }
     }

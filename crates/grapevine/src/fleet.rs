@@ -68,21 +68,17 @@ impl Fleet {
         }
         let fleet = Self { routers, admin: AdminClient::open(ASK_LIMIT)? };
         for router in &fleet.routers {
-            fleet.ready(router).await?;
+            router.ready(&fleet.admin).await?;
         }
         Ok(fleet)
     }
 
-    /// Waits until `router` is ready.
-    pub(crate) async fn ready(&self, router: &Router) -> Result<(), FleetError> {
-        let deadline = Instant::now() + READY_LIMIT;
-        while !self.admin.is_ready(&router.admin).await {
-            if Instant::now() > deadline {
-                return Err(FleetError::NotReady { name: router.name.clone(), log: router.process.log() });
-            }
-            sleep(Duration::from_millis(50)).await;
-        }
-        Ok(())
+    /// Starts a router anew when it has ended, and waits until it is ready.
+    pub(crate) async fn restart(&mut self, at: usize) -> Result<(), FleetError> {
+        let Some(router) = self.routers.get_mut(at) else { return Ok(()) };
+        router.process.ended().await;
+        router.process.start_again().map_err(FleetError::Start)?;
+        router.ready(&self.admin).await
     }
 
     /// The fleet as the first router that answers sees it.
@@ -100,6 +96,19 @@ impl Fleet {
         for router in &mut self.routers {
             router.process.kill().await;
         }
+    }
+}
+
+impl Router {
+    async fn ready(&self, admin: &AdminClient) -> Result<(), FleetError> {
+        let deadline = Instant::now() + READY_LIMIT;
+        while !admin.is_ready(&self.admin).await {
+            if Instant::now() > deadline {
+                return Err(FleetError::NotReady { name: self.name.clone(), log: self.process.log() });
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
     }
 }
 

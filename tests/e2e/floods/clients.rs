@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::super::process::{LIMIT, Router, wait_for};
 use super::healthy::served_during;
-use super::{addr, descriptors, engine, memory, quiet_settings};
+use super::{addr, descriptors, engine, quiet_settings};
 
 /// Slow clients of each kind.
 const SLOW: usize = 50;
@@ -76,14 +76,14 @@ fn raise_limit() -> usize {
 /// `count` connections, every other one with the beginning of a request.
 fn connections(count: usize) {
     let router = Router::start(&[engine::start()], &quiet_settings());
-    let (memory_before, before) = (memory(&router, "VmRSS"), descriptors(&router));
+    let (memory_before, before) = (router.process.memory("VmRSS"), descriptors(&router));
     served_during("connections", &router, || {
         let mut clients: Vec<_> = (0..count).map(|_| connect(&router)).collect();
         for client in clients.iter_mut().step_by(2) {
             client.write_all(b"GET /v1/x HTTP/1.1\r\nhost: r\r\n").unwrap();
         }
         wait_for("all to be taken", || (descriptors(&router) >= before + count).then_some(()));
-        let each = memory(&router, "VmRSS").saturating_sub(memory_before) / count;
+        let each = router.process.memory("VmRSS").saturating_sub(memory_before) / count;
         println!("{count} connections: {each} bytes each");
         assert!(each < CONNECTION_BYTES, "{each} bytes each");
         for client in clients.iter_mut().step_by(count / 20 * 2) {
@@ -138,7 +138,7 @@ fn bodies(count: usize) {
             }
         });
     });
-    let peak = memory(&router, "VmHWM");
+    let peak = router.process.memory("VmHWM");
     println!("{count} bodies of 64 MiB at a time: {} MiB at most", peak >> 20);
     assert!(peak < (count + 1) * 2 * BODY_LIMIT, "{} MiB", peak >> 20);
 }

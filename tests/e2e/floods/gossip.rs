@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::process::{Router, chat, free_udp, wait_for};
 use super::healthy::served_during;
-use super::{engine, memory, quiet_settings};
+use super::{engine, quiet_settings};
 
 /// Datagrams of each kind, to each router.
 const DATAGRAMS: usize = 20_000;
@@ -93,7 +93,7 @@ fn noise_and_replays_are_refused_and_the_fleet_goes_on() {
         .iter()
         .map(|datagram| datagram.iter().enumerate().map(|(i, byte)| byte ^ u8::from(i % 97 == 60)).collect())
         .collect();
-    let before: Vec<_> = fleet.routers.iter().map(|router| memory(router, "VmRSS")).collect();
+    let before: Vec<_> = fleet.routers.iter().map(|router| router.process.memory("VmRSS")).collect();
     served_during("gossip", &fleet.routers[0], || {
         served_during("gossip", &fleet.routers[1], || {
             let noise = |i: usize| &noise[i..i + i % 1_500];
@@ -105,7 +105,7 @@ fn noise_and_replays_are_refused_and_the_fleet_goes_on() {
         });
     });
     for (router, before) in fleet.routers.iter().zip(before) {
-        let grown = memory(router, "VmRSS").saturating_sub(before);
+        let grown = router.process.memory("VmRSS").saturating_sub(before);
         assert!(grown < NOISE_BYTES, "{} MiB", grown >> 20);
         let status = router.status();
         assert!(status.peers.iter().filter(|peer| peer.live).count() <= 1, "nobody was invented");

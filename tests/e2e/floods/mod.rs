@@ -8,7 +8,6 @@ mod large_bodies;
 mod names;
 mod ports;
 
-use super::memory::memory;
 use super::process::Router;
 
 /// Descriptors that a router has open.

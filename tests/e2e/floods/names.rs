@@ -7,7 +7,7 @@ use grapevine_testkit::load::http_client;
 
 use super::super::process::{LIMIT, Router, get, wait_for};
 use super::healthy::served_during;
-use super::{engine, memory, quiet_settings};
+use super::{engine, quiet_settings};
 
 /// Boundaries that the tree may have: fewer than the flood brings.
 const TREE: usize = 5_000;
@@ -56,9 +56,9 @@ fn flood(count: usize) {
     let router = Router::start(&[engine::start()], &settings);
     served_during("names", &router, || {
         send(&router, 0, count / 2);
-        let (series_before, before) = (series(&router), memory(&router, "VmRSS"));
+        let (series_before, before) = (series(&router), router.process.memory("VmRSS"));
         send(&router, count / 2, count);
-        let grown = memory(&router, "VmRSS").saturating_sub(before);
+        let grown = router.process.memory("VmRSS").saturating_sub(before);
         println!("names: {} MiB, {} KiB more in the second half", before >> 20, grown >> 10);
         assert!(grown < NOISE_BYTES, "{} KiB grown", grown >> 10);
         assert_eq!(series(&router), series_before, "no series comes from a request");

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use super::super::process::{Router, exchange, get, wait_for};
 use super::healthy::served_during;
-use super::{descriptors, engine, memory, quiet_settings};
+use super::{descriptors, engine, quiet_settings};
 
 const TOKEN: &str = "a token that is long enough";
 
@@ -30,7 +30,7 @@ fn the_admin_port_without_its_token_gives_nothing_and_costs_little() {
     let mut settings = quiet_settings();
     settings.push(("GRAPEVINE_ADMIN_TOKEN", TOKEN.to_owned()));
     let router = Router::start(&[engine::start()], &settings);
-    let (before, memory_before) = (descriptors(&router), memory(&router, "VmRSS"));
+    let (before, memory_before) = (descriptors(&router), router.process.memory("VmRSS"));
     served_during("admin port", &router, || {
         for (method, path) in GUARDED {
             for authorization in ["", "Bearer wrong", "Basic YTpi"] {
@@ -48,7 +48,7 @@ fn the_admin_port_without_its_token_gives_nothing_and_costs_little() {
         let silent: Vec<_> = (0..CONNECTIONS).map(|_| TcpStream::connect(admin).unwrap()).collect();
         router.process.line(|line| line.contains("further ones wait").then_some(()));
         assert!(descriptors(&router) < before + CONNECTIONS, "they do not take those of clients");
-        let grown = memory(&router, "VmRSS").saturating_sub(memory_before);
+        let grown = router.process.memory("VmRSS").saturating_sub(memory_before);
         assert!(grown < 64 << 20, "{} MiB", grown >> 20);
         drop(silent);
     });

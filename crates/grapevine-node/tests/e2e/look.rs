@@ -100,6 +100,16 @@ async fn decisions_are_kept_with_their_votes_and_how_they_ended() {
     assert_eq!(router.admin_get("/api/v1/decisions?limit=x").await.0, 400);
 }
 
+/// Two routers that know each other.
+async fn pair(config: impl Fn(&str) -> Config) -> (TestRouter, TestRouter) {
+    let a = TestRouter::start(config("router-a")).await;
+    let seeds = vec![a.gossip.to_string()];
+    let b = TestRouter::start(Config { gossip_seeds: seeds, ..config("router-b") }).await;
+    until("they know each other", || a.status().gossip.live_peers == 1 && b.status().gossip.live_peers == 1)
+        .await;
+    (a, b)
+}
+
 #[tokio::test]
 async fn one_router_shows_the_whole_fleet() {
     let engines = engines(2).await;
@@ -110,11 +120,7 @@ async fn one_router_shows_the_whole_fleet() {
         admin_token: token(),
         ..config_before(name, &engines)
     };
-    let a = TestRouter::start(protected("router-a")).await;
-    let b =
-        TestRouter::start(Config { gossip_seeds: vec![a.gossip.to_string()], ..protected("router-b") }).await;
-    until("they know each other", || a.status().gossip.live_peers == 1 && b.status().gossip.live_peers == 1)
-        .await;
+    let (a, b) = pair(protected).await;
     for tag in ["one", "two", "three"] {
         complete(&a, tag).await;
         complete(&b, tag).await;
@@ -140,11 +146,7 @@ async fn without_a_seal_nobody_is_told_the_admin_token() {
         admin_token: Some(Secret::new("correct horse battery".to_owned())),
         ..config_before(name, &engines)
     };
-    let a = TestRouter::start(protected("router-a")).await;
-    let b =
-        TestRouter::start(Config { gossip_seeds: vec![a.gossip.to_string()], ..protected("router-b") }).await;
-    until("they know each other", || a.status().gossip.live_peers == 1 && b.status().gossip.live_peers == 1)
-        .await;
+    let (a, _b) = pair(protected).await;
     let asked = http().get(format!("http://{}/api/v1/fleet", a.admin)).bearer_auth("correct horse battery");
     let fleet: Fleet = serde_json::from_slice(&asked.send().await.unwrap().bytes().await.unwrap()).unwrap();
     let other = fleet.routers.iter().find(|router| router.name == "router-b").unwrap();

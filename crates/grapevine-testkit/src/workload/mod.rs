@@ -148,6 +148,18 @@ struct Group {
 }
 
 impl Workload {
+    /// 60 prefixes of 4 KiB, each asked again and again with another question.
+    pub fn endless_prefixes(seed: u64) -> Self {
+        Self::new(WorkloadConfig { endless: true, seed, ..WorkloadConfig::default() })
+    }
+
+    /// `count` conversations at a time under one system prompt, 12 turns each.
+    pub fn endless_chats(count: usize, seed: u64) -> Self {
+        let (scenario, prefixes) = (Scenario::Chat, count);
+        let default = WorkloadConfig::default();
+        Self::new(WorkloadConfig { scenario, prefixes, asks: 12, endless: true, seed, ..default })
+    }
+
     /// The requests that `config` describes.
     pub fn new(config: WorkloadConfig) -> Self {
         let mut rng = Rng::new(config.seed);

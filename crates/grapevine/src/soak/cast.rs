@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use crate::fleet::{Fleet, Router};
+use crate::fleet::Fleet;
 use crate::local::{Process, free_tcp_ports};
 
 /// Most boundaries that a router remembers here. Reached in the first minute, so that what grows
@@ -82,22 +82,6 @@ impl Cast {
         write_list(&self.list, &self.engines, &self.unlisted)
     }
 
-    /// Starts a router that has ended, and waits until it is ready.
-    pub(super) async fn restart_router(&mut self, at: usize) -> Result<(), Box<dyn Error>> {
-        if let Some(router) = self.fleet.routers.get_mut(at) {
-            router.process.ended().await;
-            router.process.start_again()?;
-        }
-        match self.fleet.routers.get(at) {
-            Some(router) => Ok(self.fleet.ready(router).await?),
-            None => Ok(()),
-        }
-    }
-
-    pub(super) fn router(&self, at: usize) -> Option<&Router> {
-        self.fleet.routers.get(at)
-    }
-
     /// Lets what was stopped go on and starts what has ended: the next look is at a whole fleet.
     pub(super) async fn mend(&mut self) -> Result<(), Box<dyn Error>> {
         for engine in &mut self.engines {
@@ -110,7 +94,7 @@ impl Cast {
             let Some(router) = self.fleet.routers.get_mut(at) else { continue };
             router.process.signal(Signal::CONT);
             if router.process.has_ended() {
-                self.restart_router(at).await?;
+                self.fleet.restart(at).await?;
             }
         }
         Ok(())

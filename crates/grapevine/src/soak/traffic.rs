@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use grapevine_testkit::load::{ClientError, HttpClient, Load, LoadConfig, Stop, http_client};
-use grapevine_testkit::workload::{Scenario, Workload, WorkloadConfig, mix};
+use grapevine_testkit::workload::{Workload, mix};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
@@ -16,6 +16,9 @@ use super::ledger::Ledger;
 
 /// Output tokens of a stream, 5 ms each: as long as several troubles take to begin.
 const STREAM_TOKENS: u32 = 200;
+
+/// Conversations at a time, of each kind.
+const CHATS: usize = 20;
 
 /// Requests at the same time of each kind: the rate sets the pace, not this.
 const CONNECTIONS: usize = 512;
@@ -56,7 +59,8 @@ impl Traffic {
             let load = Load::new(config)?.on_outcome(move |outcome| seen.note(outcome));
             stops.push(load.stopper());
             // The same prefixes for both kinds: they share the engines' caches.
-            let asks = mix(shared_prefixes(seed), conversations(seed + u64::from(stream)));
+            let chats = Workload::endless_chats(CHATS, seed + u64::from(stream));
+            let asks = mix(Workload::endless_prefixes(seed), chats);
             tasks.push(tokio::spawn(async move {
                 load.run(asks).await;
             }));
@@ -80,24 +84,6 @@ impl Traffic {
             let _ = task.await;
         }
     }
-}
-
-/// 60 prefixes of 4 KiB.
-fn shared_prefixes(seed: u64) -> Workload {
-    Workload::new(WorkloadConfig { endless: true, seed, ..WorkloadConfig::default() })
-}
-
-/// 20 conversations at a time.
-fn conversations(seed: u64) -> Workload {
-    let scenario = Scenario::Chat;
-    Workload::new(WorkloadConfig {
-        scenario,
-        prefixes: 20,
-        asks: 12,
-        endless: true,
-        seed,
-        ..WorkloadConfig::default()
-    })
 }
 
 /// A client that never waits for the end.

@@ -104,7 +104,7 @@ impl Troubles {
 }
 
 fn name_of_router(cast: &Cast, at: usize) -> &str {
-    cast.router(at).map_or("", |router| router.name.as_str())
+    cast.fleet.routers.get(at).map_or("", |router| router.name.as_str())
 }
 
 fn name_of_engine(cast: &Cast, at: usize) -> &str {
@@ -133,7 +133,7 @@ async fn strike_router(
         }
         _ => router.process.signal(Signal::TERM),
     }
-    cast.restart_router(at).await
+    Ok(cast.fleet.restart(at).await?)
 }
 
 async fn strike_engine(kind: Kind, at: usize, cast: &mut Cast, ledger: &Ledger) -> io::Result<()> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use grapevine_node::admin::fleet_view::Fleet as FleetView;
 use grapevine_testkit::engine::{DEFAULT_MODEL, Engine, EngineConfig, EngineHandle};
 use grapevine_testkit::load::{Load, LoadConfig, Outcome, Stop, http_client};
-use grapevine_testkit::workload::{Scenario, Workload, WorkloadConfig, mix};
+use grapevine_testkit::workload::{Workload, mix};
 use tokio::time::Instant;
 
 use super::sample::SideSample;
@@ -16,6 +16,9 @@ use crate::fleet::Fleet;
 
 /// "Now" in the view: long enough to be calm, short enough to see a change.
 const NOW: Duration = Duration::from_secs(5);
+
+/// Conversations at a time.
+const CHATS: usize = 30;
 
 /// Cache of a simulated engine, blocks of 64 B: about 20 of the 90 prefixes and conversations.
 const CACHE_BLOCKS: usize = 1_340;
@@ -122,7 +125,8 @@ impl Side {
         let tally = Arc::clone(&self.tally);
         let load = Load::new(config)?.on_outcome(move |outcome| tally.add(outcome));
         let stop = load.stopper();
-        let traffic = mix(shared_prefixes(self.plan.seed), conversations(self.plan.seed));
+        let traffic =
+            mix(Workload::endless_prefixes(self.plan.seed), Workload::endless_chats(CHATS, self.plan.seed));
         let task = tokio::spawn(async move {
             load.run(traffic).await;
         });
@@ -245,24 +249,6 @@ fn engine_config() -> EngineConfig {
         decode_per_token: Duration::ZERO,
         ..EngineConfig::default()
     }
-}
-
-/// 60 prefixes of 4 KiB, each asked again and again with another question.
-fn shared_prefixes(seed: u64) -> Workload {
-    Workload::new(WorkloadConfig { endless: true, seed, ..WorkloadConfig::default() })
-}
-
-/// 30 conversations at a time under one system prompt, 12 turns each.
-fn conversations(seed: u64) -> Workload {
-    let scenario = Scenario::Chat;
-    Workload::new(WorkloadConfig {
-        scenario,
-        prefixes: 30,
-        asks: 12,
-        endless: true,
-        seed,
-        ..WorkloadConfig::default()
-    })
 }
 
 /// The first model that any of the replicas serves.
