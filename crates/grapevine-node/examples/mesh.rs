@@ -66,7 +66,7 @@ async fn join() {
     for router in &fleet {
         for (at, key) in keys.iter().enumerate() {
             let replica = replica(router, at % REPLICAS);
-            let _ = router.tree.observe(key, replica, 500).await;
+            let _ = router.tree.observe(key, replica, 500, None).await;
         }
     }
     quiet(&fleet).await;
@@ -120,7 +120,7 @@ async fn look_up(
 async fn matched(router: &Observatory, keys: &[Arc<PrefixKey>]) -> u64 {
     let mut bytes = 0;
     for key in keys.iter().step_by(10) {
-        let matches = router.tree.lookup(key, PATIENCE).await.unwrap();
+        let matches = router.tree.lookup(key, PATIENCE).await.unwrap().matches;
         bytes += matches.iter().map(|it| u64::from(it.bytes)).max().unwrap_or(0);
     }
     bytes
@@ -193,7 +193,7 @@ async fn picks(router: Arc<Observatory>, seed: usize) {
         chats.push_back((key.clone(), at));
         let set = router.replicas.replicas().load_full();
         let mut guard = set.replicas[at].load.begin(300);
-        drop(router.tree.observe(&key, set.replicas[at].id, 300));
+        drop(router.tree.observe(&key, set.replicas[at].id, 300, None));
         // Some hundred in flight, as many as answers of half a second keep.
         guard.first_byte();
         running.push_back(guard);

@@ -10,6 +10,7 @@ mod streams;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,12 +20,11 @@ use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -87,17 +87,17 @@ impl Server {
     }
 
     /// Serves `router` until `close` completes; then accepts no more, lets every connection finish
-    /// its request, and returns when the last one has. Dropping it ends all of them.
+    /// its request, closes those that settle, and returns when the last one has. Dropping it ends all of them.
     pub async fn run(mut self, router: Router, close: impl Future<Output = ()>) {
         let connector = Arc::new(Connector::new(router, self.tls, self.patience));
-        let graceful = GracefulShutdown::new();
+        let (closing, seen) = watch::channel(false);
         let mut connections = JoinSet::new();
         let mut close = std::pin::pin!(close);
         loop {
             tokio::select! {
                 accepted = self.room.next(&self.listener) => match accepted {
                     Ok((stream, place)) => {
-                        let served = Arc::clone(&connector).serve(stream, graceful.watcher());
+                        let served = Arc::clone(&connector).serve(stream, seen.clone());
                         connections.spawn(async move {
                             served.await;
                             drop(place);
@@ -110,7 +110,7 @@ impl Server {
             }
         }
         drop(self.listener);
-        graceful.shutdown().await;
+        closing.send_replace(true);
         while connections.join_next().await.is_some() {}
     }
 }
@@ -132,17 +132,17 @@ impl Connector {
         Self { builder, service: TowerToHyperService::new(router), tls, patience }
     }
 
-    async fn serve(self: Arc<Self>, stream: TcpStream, watcher: Watcher) {
+    async fn serve(self: Arc<Self>, stream: TcpStream, closing: watch::Receiver<bool>) {
         // Events are small and must not wait for each other.
         let _ = stream.set_nodelay(true);
         let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
         let activity = Arc::new(Activity::new(self.patience));
         let stream = Patient::new(stream, self.patience, Arc::clone(&activity));
-        let Some(tls) = &self.tls else { return self.speak(stream, activity, watcher).await };
+        let Some(tls) = &self.tls else { return self.speak(stream, activity, closing).await };
         match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
             Ok(Ok(stream)) => {
                 activity.begin();
-                self.speak(stream, activity, watcher).await;
+                self.speak(stream, activity, closing).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "no TLS with this client"),
             Err(_) => tracing::debug!("TLS handshake not done in time"),
@@ -153,7 +153,7 @@ impl Connector {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         activity: Arc<Activity>,
-        watcher: Watcher,
+        closing: watch::Receiver<bool>,
     ) {
         let (router, shared) = (self.service.clone(), Arc::clone(&activity));
         let service = service_fn(move |request: Request<Incoming>| {
@@ -161,13 +161,31 @@ impl Connector {
             let answer = router.call(request);
             async move { Ok::<_, Infallible>(answer.await?.map(|body| Answer::new(body, in_progress))) }
         });
-        let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-        tokio::select! {
-            // A connection that ends in an error is the client's business.
-            _ = watcher.watch(connection.into_owned()) => {}
-            () = activity.expired() => tracing::debug!("connection without a request closed"),
+        let mut connection = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+        let mut expired = pin!(activity.expired());
+        let mut settled = pin!(settled(closing, &activity));
+        let mut leaving = false;
+        loop {
+            tokio::select! {
+                // A connection that ends in an error is the client's business.
+                _ = connection.as_mut() => return,
+                () = expired.as_mut() => return tracing::debug!("connection without a request closed"),
+                () = settled.as_mut(), if !leaving => {
+                    leaving = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
         }
     }
+}
+
+/// Completes when the server closes and the connection can be closed without losing a request.
+async fn settled(mut closing: watch::Receiver<bool>, activity: &Activity) {
+    // A server that was dropped ends its connections itself.
+    if closing.wait_for(|closing| *closing).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    activity.settled().await;
 }
 
 async fn pause(error: &io::Error) {

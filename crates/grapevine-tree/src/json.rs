@@ -10,6 +10,10 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
+mod unescape;
+
+use unescape::unescape;
+
 /// Deepest nesting that is followed. Real requests stay below 20 (tool schemas).
 const MAX_NESTING: usize = 128;
 
@@ -292,61 +296,6 @@ fn resolved(raw: &[u8]) -> Cow<'_, [u8]> {
     let mut text = Vec::with_capacity(raw.len());
     unescape(raw, &mut text);
     Cow::Owned(text)
-}
-
-/// Resolves JSON escapes. A lone surrogate becomes its three bytes of generalised UTF-8, an unknown
-/// escape stays as written: equal input gives equal output, and nothing fails.
-fn unescape(mut raw: &[u8], out: &mut Vec<u8>) {
-    while let Some(at) = memchr(b'\\', raw) {
-        let (plain, rest) = raw.split_at(at);
-        out.extend_from_slice(plain);
-        let (used, simple) = match rest.get(1) {
-            Some(b'n') => (2, b'\n'),
-            Some(b't') => (2, b'\t'),
-            Some(b'r') => (2, b'\r'),
-            Some(b'b') => (2, 8),
-            Some(b'f') => (2, 12),
-            Some(&c @ (b'"' | b'\\' | b'/')) => (2, c),
-            Some(b'u') => (unicode(rest, out), 0),
-            _ => (0, 0),
-        };
-        match used {
-            0 => out.push(b'\\'),
-            2 => out.push(simple),
-            _ => {}
-        }
-        raw = rest.get(used.max(1)..).unwrap_or_default();
-    }
-    out.extend_from_slice(raw);
-}
-
-/// Resolves `\uXXXX` or a surrogate pair at the start of `rest`; gives the bytes used, 0 if it is
-/// none.
-fn unicode(rest: &[u8], out: &mut Vec<u8>) -> usize {
-    let Some(high) = unit(rest) else { return 0 };
-    if (0xd800..0xdc00).contains(&high)
-        && let Some(low) = rest.get(6..).and_then(unit)
-        && (0xdc00..0xe000).contains(&low)
-    {
-        push_code_point(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00), out);
-        return 12;
-    }
-    push_code_point(high, out);
-    6
-}
-
-fn unit(escape: &[u8]) -> Option<u32> {
-    let [b'\\', b'u', digits @ ..] = escape else { return None };
-    let digits = digits.get(..4)?;
-    digits.iter().try_fold(0, |value, &digit| Some(value * 16 + char::from(digit).to_digit(16)?))
-}
-
-fn push_code_point(code: u32, out: &mut Vec<u8>) {
-    if let Some(c) = char::from_u32(code) {
-        out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
-    } else {
-        out.extend([0xe0 | (code >> 12) as u8, 0x80 | (code >> 6 & 0x3f) as u8, 0x80 | (code & 0x3f) as u8]);
-    }
 }
 
 #[cfg(test)]

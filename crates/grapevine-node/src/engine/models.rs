@@ -1,6 +1,6 @@
 //! Asking a replica which models it serves.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -33,7 +33,7 @@ pub enum Unlisted {
 }
 
 /// Names of models.
-pub type Models = HashSet<Box<str>>;
+pub type Models = BTreeSet<Box<str>>;
 
 /// Asks `replica` for its models.
 pub async fn ask(client: &reqwest::Client, replica: &Replica) -> Result<Models, Unlisted> {

@@ -15,9 +15,12 @@ use crate::percent;
 /// Percent-decodings until a path must be stable: an engine decodes once, a hop between may too.
 const MAX_DECODINGS: usize = 3;
 
+/// What nearly all requests ask for. On no list of any kind of engine, so those need not be gone through.
+const USUAL: [&str; 4] = ["/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"];
+
 /// Whether `path` administers an engine, or hides where it leads.
 pub fn denied(method: &Method, path: &str) -> bool {
-    canonical(path).is_none_or(|path| administers(method, &path))
+    !USUAL.contains(&path) && canonical(path).is_none_or(|path| administers(method, &path))
 }
 
 /// The form that is compared. `None` for what no API needs and everybody reads differently: a segment `..`
@@ -81,6 +84,15 @@ fn is_plain(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_usual_paths_are_on_no_list() {
+        for path in USUAL {
+            for method in [Method::GET, Method::POST, Method::PUT, Method::DELETE] {
+                assert!(!administers(&method, &canonical(path).unwrap()), "{method} {path}");
+            }
+        }
+    }
 
     #[test]
     fn a120_engine_admin_paths_are_closed_however_they_are_written() {

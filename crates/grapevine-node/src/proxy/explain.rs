@@ -60,11 +60,11 @@ impl Proxy {
             if reads { keying::extract(self.settings.key_seed, api, body).await } else { <_>::default() };
         let key = Arc::new(prompt.key);
         let asks = !key.hashes.is_empty();
-        let matches = if asks { self.tree.lookup(&key, self.settings.lookup).await } else { None };
+        let found = if asks { self.tree.ask(&key, self.settings.lookup).await } else { None };
         let question = Question {
             turn: self.turn.load(Relaxed),
             key: reads.then_some(&*key),
-            matches: matches.as_ref(),
+            matches: found.as_ref().map(|found| &found.matches),
             model: prompt.model.as_deref(),
             only: self.owner_in(api, path, body).await,
             except: &[],
@@ -76,7 +76,7 @@ impl Proxy {
             guarded: decision.guarded.and_then(|id| self.picker.replicas.load().get(id).cloned()),
             decision,
             wanted: shadowed.map(|shadowed| shadowed.wanted),
-            lookup: Lookup::of(asks, matches.is_some()),
+            lookup: Lookup::of(asks, found.is_some()),
             model: prompt.model.as_deref().map(short),
             key_bytes: key.bytes,
             boundaries: key.hashes.len(),

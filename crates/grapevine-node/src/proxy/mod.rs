@@ -243,7 +243,7 @@ impl Proxy {
     ) -> Result<Response, RouterError> {
         let listed = self.list_models(headers).await.inspect_err(|error| exchange.refuse(*error))?;
         exchange.span.status(listed.status());
-        exchange.conclude(Outcome::Ok);
+        exchange.conclude(Outcome::of_status(listed.status()));
         Ok(listed)
     }
 

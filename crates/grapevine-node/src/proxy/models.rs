@@ -1,7 +1,8 @@
 //! `GET /v1/models`: what all replicas serve together.
 //!
 //! Every replica that can be reached is asked; those that do not answer in time are left out, so one that is
-//! down never takes the list away. Where all say the same, the client gets one replica's own bytes.
+//! down never takes the list away. Where all say the same, the client gets one replica's own bytes; where
+//! nobody tells this client, it gets why, in an engine's own words.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -43,6 +44,20 @@ struct Made {
     list: Bytes,
 }
 
+/// What a replica said to a client's question.
+enum Said {
+    List(Bytes),
+    /// The client may not ask, or not so: the engine's answer.
+    Refused(Refusal),
+    Nothing,
+}
+
+struct Refusal {
+    status: StatusCode,
+    content_type: Option<HeaderValue>,
+    body: Bytes,
+}
+
 /// Whether a request is answered here.
 pub(super) fn concerns(method: &Method, path: &str, query: Option<&str>) -> bool {
     *method == Method::GET && path == PATH && query.is_none()
@@ -59,8 +74,18 @@ impl Proxy {
         let list = match fresh {
             Some(made) => made.list.clone(),
             None => {
-                let lists = self.ask_all(credentials.as_ref()).await;
-                let list = union(&lists).ok_or(RouterError::NoReplica)?;
+                let (mut lists, mut refusals) = (Vec::new(), Vec::new());
+                for said in self.ask_all(credentials.as_ref()).await {
+                    match said {
+                        Said::List(list) => lists.push(list),
+                        Said::Refused(refusal) => refusals.push(refusal),
+                        Said::Nothing => {}
+                    }
+                }
+                let Some(list) = union(&lists) else {
+                    let refusal = refusals.into_iter().next().ok_or(RouterError::NoReplica)?;
+                    return Ok(refusal.into_response());
+                };
                 *made = Some(Made { at: Instant::now(), credentials, list: list.clone() });
                 list
             }
@@ -70,7 +95,7 @@ impl Proxy {
         Ok(response)
     }
 
-    async fn ask_all(&self, credentials: Option<&HeaderValue>) -> Vec<Bytes> {
+    async fn ask_all(&self, credentials: Option<&HeaderValue>) -> Vec<Said> {
         let set = self.picker.replicas.load_full();
         let now = self.clock.now();
         let reachable = |r: &&std::sync::Arc<Replica>| r.health.standing(now) <= Standing::Suspect;
@@ -78,27 +103,41 @@ impl Proxy {
         let asked: Vec<_> = set.open().filter(|r| !some || reachable(r)).cloned().collect();
         let asks =
             asked.into_iter().map(|replica| async move { self.ask_models(&replica, credentials).await });
-        stream::iter(asks).buffered(AT_ONCE).filter_map(std::future::ready).collect().await
+        stream::iter(asks).buffered(AT_ONCE).collect().await
     }
 
-    async fn ask_models(&self, replica: &Replica, credentials: Option<&HeaderValue>) -> Option<Bytes> {
+    async fn ask_models(&self, replica: &Replica, credentials: Option<&HeaderValue>) -> Said {
         let mut headers: HeaderMap =
             credentials.map(|key| (header::AUTHORIZATION, key.clone())).into_iter().collect();
         replica.authorize(&mut headers);
         let request = self.client.get(format!("{}{PATH}", replica.url)).headers(headers);
         let ask = async {
-            let mut response = request.send().await.ok().filter(|r| r.status().is_success())?;
+            let mut response = request.send().await.ok()?;
             let body = bounded::read(&mut response, MAX_BYTES).await;
             if let Err(ReadError::TooLong) = body {
                 tracing::warn!(replica = replica.name, "its list of models is too long to read");
             }
-            body.ok()
+            Some((response.status(), response.headers().get(header::CONTENT_TYPE).cloned(), body.ok()?))
         };
-        let list = timeout(LIMIT, ask).await.ok().flatten()?;
-        match &replica.spec.models {
-            Some(listed) => only(&list, listed),
-            None => Some(list),
+        match timeout(LIMIT, ask).await.ok().flatten() {
+            Some((status, _, list)) if status.is_success() => match &replica.spec.models {
+                Some(listed) => only(&list, listed).map_or(Said::Nothing, Said::List),
+                None => Said::List(list),
+            },
+            Some((status, content_type, body)) if status.is_client_error() => {
+                Said::Refused(Refusal { status, content_type, body })
+            }
+            _ => Said::Nothing,
         }
+    }
+}
+
+impl Refusal {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.body));
+        *response.status_mut() = self.status;
+        response.headers_mut().extend(self.content_type.map(|form| (header::CONTENT_TYPE, form)));
+        response
     }
 }
 

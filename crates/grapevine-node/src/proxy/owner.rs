@@ -67,13 +67,14 @@ fn key_of(seed: KeySeed, id: &str) -> Arc<PrefixKey> {
 impl Proxy {
     /// The replica that is believed to own a response.
     pub(super) async fn owner_of(&self, id: &str) -> Option<ReplicaId> {
-        let matches = self.tree.lookup(&key_of(self.settings.key_seed, id), self.settings.lookup).await?;
-        matches.iter().max_by(|a, b| a.count.total_cmp(&b.count)).map(|found| found.replica)
+        // Asked, not read: a client may come back with an id as soon as it has it.
+        let found = self.tree.ask(&key_of(self.settings.key_seed, id), self.settings.lookup).await?;
+        found.matches.iter().max_by(|a, b| a.count.total_cmp(&b.count)).map(|found| found.replica)
     }
 
     /// Remembers who made a response.
     pub(super) fn remember_owner(&self, id: &str, replica: ReplicaId) {
-        self.tree.observe(&key_of(self.settings.key_seed, id), replica, 0);
+        self.tree.observe(&key_of(self.settings.key_seed, id), replica, 0, None);
     }
 }
 

@@ -33,8 +33,8 @@ pub(super) struct Job<'a> {
     pub(super) matches: Option<Matches>,
     /// Present when it names a stored response: the replica that owns it, if anybody remembers.
     pub(super) owner: Option<Option<ReplicaId>>,
-    /// The number of the router's next pick when the tree was asked.
-    asked_at: u64,
+    /// Picks of this router that the tree knew then.
+    known_picks: u64,
     /// Open until the first pick.
     route: Option<RouteSpan>,
     began: Instant,
@@ -59,10 +59,9 @@ impl Proxy {
         let key = Arc::new(prompt.key);
         if !key.hashes.is_empty() {
             self.metrics.lookups.inc();
-            job.asked_at = self.recent.next();
-            job.matches = self.tree.lookup(&key, self.settings.lookup).await;
-            if job.matches.is_none() {
-                self.metrics.lookups_missed.inc();
+            match self.tree.lookup(&key, self.settings.lookup).await {
+                Some(found) => (job.matches, job.known_picks) = (Some(found.matches), found.picks),
+                None => _ = self.metrics.lookups_missed.inc(),
             }
         }
         job.key = Some(key);
@@ -79,7 +78,7 @@ impl Proxy {
     pub(super) fn place(&self, job: &mut Job<'_>, except: &[ReplicaId]) -> Result<Pick, RouterError> {
         let mut route = job.route.take().unwrap_or_else(|| job.exchange.span.route());
         if let (Some(key), Some(matches)) = (&job.key, &mut job.matches) {
-            self.recent.complete(job.asked_at, key, matches);
+            self.recent.complete(job.known_picks, key, matches);
         }
         let question = job.question(except, self.to_show());
         let picked_at = self.clock.now();
@@ -94,9 +93,10 @@ impl Proxy {
             }
         };
         if let Some(key) = job.keyed() {
-            self.recent.add(key, pick.replica.id);
+            let (replica, new_tokens) = (pick.replica.id, pick.decision.uncached_tokens());
+            let number = self.recent.add(key, replica);
             let epoch = pick.replica.epoch.load(Relaxed);
-            let last_use = self.tree.observe(key, pick.replica.id, pick.decision.uncached_tokens());
+            let last_use = self.tree.observe(key, replica, new_tokens, Some(number));
             let textual = job.textual;
             let expected = Expectation { epoch, textual, picked_at, answered_at: None, last_use };
             pick.expectation = job.matches.is_some().then_some(expected);
@@ -133,7 +133,7 @@ impl<'a> Job<'a> {
             key: None,
             matches: None,
             owner: None,
-            asked_at: 0,
+            known_picks: 0,
             route: Some(exchange.span.route()),
             began: Instant::now(),
         }

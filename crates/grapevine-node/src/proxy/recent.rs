@@ -1,15 +1,16 @@
-//! What was placed while a request's prompt was being looked up.
+//! What was placed and was not yet in the tree when a request's prompt was looked up.
 //!
-//! A burst of equal prompts is looked up all at once, before the first of them is placed: the tree's
-//! answers know of none of the others, and each would be placed as if it were the only one. So picks
-//! are also kept here for a moment, and each pick looks at those that its lookup cannot have seen.
+//! A burst of equal prompts is looked up all at once, before the first of them is placed, or before the tree
+//! actor comes round to noting it: each would be placed as if it were the only one. So picks are also kept
+//! here for a moment, and each pick looks at those that its lookup cannot have seen.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use grapevine_tree::{Match, Matches, PrefixKey, ReplicaId, Teacher, boundary};
 
-/// Picks kept. More are not placed between a lookup and its pick, which take microseconds.
+/// Picks kept. More are not placed between a lookup and its pick, which take microseconds, nor wait for the
+/// tree actor.
 const KEPT: usize = 128;
 
 /// The last picks of this router.
@@ -26,25 +27,22 @@ struct Picks {
 }
 
 impl Recent {
-    /// The number of the next pick. Ask before a lookup.
-    pub(super) fn next(&self) -> u64 {
-        self.lock().next
-    }
-
-    /// A replica was picked for `key`.
-    pub(super) fn add(&self, key: &Arc<PrefixKey>, replica: ReplicaId) {
+    /// A replica was picked for `key`. Gives the pick's number, which the tree is told.
+    pub(super) fn add(&self, key: &Arc<PrefixKey>, replica: ReplicaId) -> u64 {
         let mut picks = self.lock();
+        let number = picks.next;
         picks.next += 1;
         if picks.kept.len() == KEPT {
             picks.kept.pop_back();
         }
         picks.kept.push_front((Arc::clone(key), replica));
+        number
     }
 
-    /// Adds to `matches` what was placed since number `since`.
-    pub(super) fn complete(&self, since: u64, key: &PrefixKey, matches: &mut Matches) {
+    /// Adds to `matches` what was placed from number `known` on.
+    pub(super) fn complete(&self, known: u64, key: &PrefixKey, matches: &mut Matches) {
         let picks = self.lock();
-        let unseen = picks.next.saturating_sub(since) as usize;
+        let unseen = picks.next.saturating_sub(known) as usize;
         for (placed, replica) in picks.kept.iter().take(unseen) {
             let bytes = shared_bytes(placed, key);
             if bytes > 0 {
@@ -89,8 +87,7 @@ mod tests {
     #[test]
     fn a_pick_sees_what_its_lookup_could_not() {
         let recent = Recent::default();
-        recent.add(&key(&[1, 2, 3, 4]), A);
-        let since = recent.next();
+        let since = recent.add(&key(&[1, 2, 3, 4]), A) + 1;
         let mut matches = Matches::new();
         recent.complete(since, &key(&[1, 2, 3, 4]), &mut matches);
         assert_eq!(matches, [], "that one the lookup saw");
@@ -115,7 +112,7 @@ mod tests {
     #[test]
     fn it_is_bounded() {
         let recent = Recent::default();
-        (0..10 * KEPT as u64).for_each(|i| recent.add(&key(&[i]), A));
+        (0..10 * KEPT as u64).for_each(|i| _ = recent.add(&key(&[i]), A));
         assert_eq!(recent.lock().kept.len(), KEPT);
         let mut matches = Matches::new();
         recent.complete(0, &key(&[1]), &mut matches);

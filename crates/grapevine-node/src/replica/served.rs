@@ -1,10 +1,9 @@
 //! Which models a replica serves, as far as that is known.
 
-use std::collections::HashSet;
-
 use grapevine_tree::Millis;
 
 use super::{Replica, ReplicaSet};
+use crate::engine::models::Models;
 use crate::error::RouterError;
 use crate::replica::health::Standing;
 
@@ -17,7 +16,7 @@ pub enum Served {
     /// It does not say, or is not asked: every model is tried.
     Unsaid,
     /// These; LoRA adapters are among them.
-    These(HashSet<Box<str>>),
+    These(Models),
 }
 
 /// How well a replica suits a request for a model; better ones come first.
@@ -103,8 +102,7 @@ impl ReplicaSet {
 
     /// Whether a request's model decides where it may go.
     pub fn models_matter(&self) -> bool {
-        let mut known =
-            self.open().map(|replica| (replica.spec.models.as_deref(), replica.served.load_full()));
+        let mut known = self.open().map(|replica| (replica.spec.models.as_deref(), replica.served.load()));
         let Some((listed, served)) = known.next() else { return false };
         known.any(|(other_listed, other)| other_listed != listed || !served.is_like(&other))
     }

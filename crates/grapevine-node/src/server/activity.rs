@@ -14,6 +14,14 @@ use tokio::time::{Instant, sleep_until};
 /// connections (600 s): they must close first.
 const IDLE_LIMIT: Duration = Duration::from_secs(620);
 
+/// How long a connection has no request before it is closed while the server closes. A client that has just
+/// been answered may be about to ask again: what it sends to a connection that closes at that moment is lost. If
+/// it does ask, it is answered and told to come back elsewhere.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// How often a connection with a request is looked at then.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 /// What happens on one connection.
 pub(super) struct Activity {
     /// From the first byte of a request's head to its last.
@@ -67,6 +75,22 @@ impl Activity {
         state.heard = None;
         state.frames = version == Version::HTTP_2;
         InProgress(Arc::clone(self))
+    }
+
+    /// Completes when the connection has been without a request for a moment. At once for HTTP/2, which says
+    /// which requests it still takes.
+    pub(super) async fn settled(&self) {
+        while let Some(due) = self.settles_by() {
+            sleep_until(due).await;
+        }
+    }
+
+    /// When to look again whether it has settled; none once it has.
+    fn settles_by(&self) -> Option<Instant> {
+        let (state, now) = (self.state(), Instant::now());
+        let asked = state.requests > 0 || state.heard.is_some();
+        let due = if asked { now + LOOK_EVERY } else { state.idle_since + SETTLED };
+        (!state.frames && due > now).then_some(due)
     }
 
     /// When the connection is to end if nothing happens; none while a request is in progress.
@@ -140,6 +164,25 @@ mod tests {
         assert!(!expires_within(&activity, IDLE_LIMIT - HEAD).await);
         activity.heard();
         assert!(expires_within(&activity, HEAD * 2).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_was_just_used_or_has_begun_a_request_has_not_settled() {
+        let activity = Arc::new(Activity::new(HEAD));
+        let settles = async |within| timeout(within, activity.settled()).await.is_ok();
+        let request = activity.request(Version::HTTP_11);
+        assert!(!settles(HEAD).await, "in progress");
+        drop(request);
+        assert!(!settles(SETTLED / 2).await, "just answered");
+        activity.heard();
+        assert!(!settles(HEAD).await, "a head has begun");
+        drop(activity.request(Version::HTTP_11));
+        assert!(settles(SETTLED).await);
+        sleep(HEAD).await;
+        assert!(settles(Duration::ZERO).await);
+        let framed = Arc::new(Activity::new(HEAD));
+        let _request = framed.request(Version::HTTP_2);
+        assert!(timeout(Duration::ZERO, framed.settled()).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

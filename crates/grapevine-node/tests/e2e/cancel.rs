@@ -111,7 +111,7 @@ impl<'a> Bench<'a> {
     async fn held(&self, ask: &Ask) -> Matches {
         let mut extractor = Extractor::new(keying::seed_of(None));
         let key = extractor.extract(Api::of_path(ask.path), &ask.body, b"").key;
-        self.router.tree().lookup(&Arc::new(key), PATIENCE).await.expect("the tree answers")
+        self.router.tree().ask(&Arc::new(key), PATIENCE).await.expect("the tree answers").matches
     }
 
     /// Cuts a request off at each await; `make` makes them. Afterwards nothing is in flight, every request was

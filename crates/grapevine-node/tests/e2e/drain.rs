@@ -89,3 +89,19 @@ async fn a115_idle_connections_do_not_hold_the_drain() {
     fresh.read_to_end().await;
     router.stopped().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_client_that_asks_again_while_the_router_closes_is_answered_and_sent_elsewhere() {
+    let engine = RawEngine::json("200 OK", "{}").await;
+    let mut router = TestRouter::before(&[&engine]).await;
+    let mut client = RawClient::send(router.addr, chat()).await;
+    client.read_until("{}").await;
+    router.tell_to_stop();
+    // Its port is closed after the delay, which is none here.
+    until("it takes no more connections", || std::net::TcpStream::connect(router.addr).is_err()).await;
+    client.write(chat()).await;
+    let text = client.read_to_end().await;
+    assert_eq!(text.matches("HTTP/1.1 200 ").count(), 2, "{text}");
+    assert!(text.contains("connection: close\r\n"), "{text}");
+    router.stopped().await.unwrap();
+}

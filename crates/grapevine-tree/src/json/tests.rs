@@ -45,7 +45,47 @@ fn arb_json() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
+/// Resolves escapes one byte after the other.
+fn naive(raw: &[u8]) -> Vec<u8> {
+    let (mut rest, mut out) = (raw, Vec::new());
+    while let Some((&first, behind)) = rest.split_first() {
+        let simple = |c: u8| b"nrtbf\"\\/".iter().position(|&known| known == c);
+        let hex = |at: usize| {
+            let digits = rest.get(at..at + 6)?.strip_prefix(b"\\u")?;
+            digits.iter().try_fold(0, |value, &digit| Some(value * 16 + char::from(digit).to_digit(16)?))
+        };
+        let (bytes, used) = match (first, behind.first().and_then(|&c| simple(c)), hex(0), hex(6)) {
+            (b'\\', Some(known), ..) => (vec![b"\n\r\t\x08\x0c\"\\/"[known]], 2),
+            (b'\\', None, Some(high @ 0xd800..0xdc00), Some(low @ 0xdc00..0xe000)) => {
+                let code = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
+                (char::from_u32(code).unwrap().to_string().into_bytes(), 12)
+            }
+            (b'\\', None, Some(code), _) => (generalised(code), 6),
+            _ => (vec![first], 1),
+        };
+        out.extend(bytes);
+        rest = &rest[used..];
+    }
+    out
+}
+
+fn generalised(code: u32) -> Vec<u8> {
+    let lone =
+        || vec![0xe0 | (code >> 12) as u8, 0x80 | (code >> 6 & 0x3f) as u8, 0x80 | (code & 0x3f) as u8];
+    char::from_u32(code).map_or_else(lone, |c| c.to_string().into_bytes())
+}
+
 proptest! {
+    #[test]
+    fn escapes_of_any_text_are_resolved_as_one_by_one(
+        raw in "([a-z ]{0,200}|\\\\[nrtbf\"/\\\\xu]|\\\\u[0-9a-fA-F]{4}|\\\\ud8[0-9a-f]{2}\\\\ud[c-f][0-9a-f]{2}){0,12}[\\\\]?",
+        before in "[a-z]{0,9}",
+    ) {
+        let mut out = before.clone().into_bytes();
+        unescape(raw.as_bytes(), &mut out);
+        prop_assert_eq!(out, [before.as_bytes(), &naive(raw.as_bytes())].concat());
+    }
+
     #[test]
     fn agrees_with_serde_json(value in arb_json(), pretty: bool) {
         let body = if pretty {

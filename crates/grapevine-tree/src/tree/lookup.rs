@@ -1,7 +1,9 @@
 //! Who holds how much of a prompt.
 
+use smallvec::SmallVec;
+
 use super::arena::{NodeId, Trace, pack};
-use super::credit::{self, Tick, tick};
+use super::credit::{self, Slot, Tick, tick};
 use super::{MIN_COUNT, PrefixTree};
 use crate::boundary;
 use crate::id::{Millis, ReplicaId, RouterId};
@@ -35,13 +37,13 @@ pub type Matches = Vec<Match>;
 
 impl PrefixTree {
     /// Every replica believed to hold a prefix of `key`, with how much of it.
-    pub fn lookup(&mut self, key: &PrefixKey, now: Millis, out: &mut Matches) {
+    pub fn lookup(&self, key: &PrefixKey, now: Millis, out: &mut Matches) {
         out.clear();
-        self.begin_lookup();
+        let mut met = Met::new(self.replicas.len());
         let now = tick(now);
         // From the deepest node up: the first in which a replica is met is its deepest.
         for (id, index) in self.trace(key).into_iter().rev() {
-            self.collect(id, matched_bytes(key, index), now, out);
+            self.collect(id, matched_bytes(key, index), now, &mut met, out);
         }
     }
 
@@ -51,22 +53,12 @@ impl PrefixTree {
         self.arena.trace(key.hashes.len(), mark)
     }
 
-    fn begin_lookup(&mut self) {
-        self.seen.resize(self.replicas.len(), 0);
-        self.lookups = self.lookups.wrapping_add(1);
-        if self.lookups == 0 {
-            self.seen.fill(0);
-            self.lookups = 1;
-        }
-    }
-
-    fn collect(&mut self, id: NodeId, bytes: u32, now: Tick, out: &mut Matches) {
+    fn collect(&self, id: NodeId, bytes: u32, now: Tick, met: &mut Met, out: &mut Matches) {
         for credit in self.arena.node(id).credits().iter() {
-            let Some(seen) = self.seen.get_mut(usize::from(credit.slot)) else { continue };
-            if *seen == self.lookups || !self.replicas.believes(credit, now, &self.config) {
+            if met.contains(credit.slot) || !self.replicas.believes(credit, now, &self.config) {
                 continue;
             }
-            *seen = self.lookups;
+            met.add(credit.slot);
             let elapsed = u64::from(now.saturating_sub(credit.at)) * credit::TICK_MS;
             out.push(Match {
                 replica: self.replicas.id(credit.slot),
@@ -81,6 +73,25 @@ impl PrefixTree {
         match self.teachers.get(usize::from(credit.teacher)) {
             Some(&peer) if credit.own < MIN_COUNT => Teacher::Peer(peer),
             _ => Teacher::Own,
+        }
+    }
+}
+
+/// The replicas that a lookup has met: a bit for each slot, on the stack for the first 512.
+struct Met(SmallVec<[u64; 8]>);
+
+impl Met {
+    fn new(slots: usize) -> Self {
+        Self(SmallVec::from_elem(0, slots.div_ceil(64)))
+    }
+
+    fn contains(&self, slot: Slot) -> bool {
+        self.0.get(usize::from(slot) / 64).is_none_or(|bits| bits >> (slot % 64) & 1 == 1)
+    }
+
+    fn add(&mut self, slot: Slot) {
+        if let Some(bits) = self.0.get_mut(usize::from(slot) / 64) {
+            *bits |= 1 << (slot % 64);
         }
     }
 }

@@ -132,9 +132,6 @@ pub struct PrefixTree {
     stats: TreeStats,
     sweep_at: usize,
     retired: Vec<Slot>,
-    /// Per slot: the lookup that saw it last.
-    seen: Vec<u32>,
-    lookups: u32,
     scratch: Vec<PackedMark>,
     closed: Vec<PackedMark>,
 }
@@ -154,8 +151,6 @@ impl PrefixTree {
             stats: TreeStats::default(),
             sweep_at: 0,
             retired: Vec::new(),
-            seen: Vec::new(),
-            lookups: 0,
             scratch: Vec::new(),
             closed: Vec::new(),
         }

@@ -59,7 +59,7 @@ mod tests {
         let hash = |tag: u64, i: u64| (tag * 100 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for tag in 1..=2_500u64 {
             let hashes = (0..8).map(|i| hash(if i < 4 { 0 } else { tag }, i)).collect();
-            drop(tree.observe(&Arc::new(PrefixKey { hashes, bytes: 1_024 }), ReplicaId(1), 256));
+            drop(tree.observe(&Arc::new(PrefixKey { hashes, bytes: 1_024 }), ReplicaId(1), 256, None));
         }
         let found = tree.heaviest(10).await;
         assert_eq!((found.len(), found[0].own_bytes, found[0].count), (10, 512, 2_500.0));

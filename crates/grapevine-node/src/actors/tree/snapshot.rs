@@ -106,7 +106,7 @@ mod tests {
         let (first, _one) = spawn(TreeConfig::default(), Clock::start());
         let (second, _two) = spawn(TreeConfig::default(), Clock::start());
         for tag in 0..3_000 {
-            drop(first.observe(&key(tag), ReplicaId(3), 256));
+            drop(first.observe(&key(tag), ReplicaId(3), 256, None));
         }
         let histories = first.histories().await.unwrap();
         let dates = second.adopt(histories).await.unwrap();
@@ -118,7 +118,7 @@ mod tests {
         }
         assert!(pages > 2);
         for tag in 0..3_000 {
-            let matches = second.lookup(&key(tag), Duration::from_secs(5)).await.unwrap();
+            let matches = second.ask(&key(tag), Duration::from_secs(5)).await.unwrap().matches;
             assert_eq!(matches.first().map(|m| m.replica), Some(ReplicaId(3)), "{tag}");
         }
     }
