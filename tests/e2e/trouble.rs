@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use serde_json::json;
 
-use super::process::{Engine, LIMIT, Process, Router, binary, chat, get, wait_for};
+use super::process::{Engine, LIMIT, Router, binary, chat, get, wait_for};
 
 fn quick(count: usize) -> Vec<Engine> {
     (0..count).map(|_| Engine::start(&["--base-ms", "0", "--prefill-us-per-block", "0"])).collect()
