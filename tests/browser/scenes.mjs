@@ -122,7 +122,7 @@ export class Scene {
       drain: false, inflight: busy * Math.round(2 + this.rng() * 8 * this.lean[i]), queued_tokens: busy * Math.round(this.rng() * 5200 * this.lean[i] ** 3),
       picks: busy * 9000, share: this.idle || this.down ? null : bad ? 0 : share, tokens: this.tokens(9000 * 2100, 0.86 + this.rng() * 0.07),
       credit_error_tokens: this.idle ? null : Math.round((this.rng() - 0.45) * 90 + (suspect ? 620 : 0)),
-      capacity_tokens: unsaid ? null : 184_000, capacity_source: unsaid ? "default" : "engine", lost_caches: suspect ? 1 : 0, epoch: suspect ? 2 : 1,
+      capacity_tokens: unsaid ? null : 276_000, capacity_source: unsaid ? "default" : "engine", lost_caches: suspect ? 1 : 0, epoch: suspect ? 2 : 1,
       engine: unsaid
         ? { kind: "plain", age_ms: null, waiting: null, running: null, kv_use: null, cache_tokens: null }
         : { kind: i % 3 === 2 ? "sglang" : "vllm", age_ms: 900, waiting: 0, running: busy * 4, kv_use: this.idle ? 0 : bad ? null : Math.min(0.97, 0.38 + this.lean[i] * 0.3 + this.rng() * 0.05), cache_tokens: 184_000 },

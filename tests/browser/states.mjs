@@ -29,6 +29,28 @@ async function allWell(page, what) {
   await fits(page, what);
 }
 
+/** Where Tab stops, from the top to the end: what it is, whether it is in sight, and whether it is marked. */
+async function tabStops(page) {
+  const stops = [];
+  for (;;) {
+    await page.keyboard.press("Tab");
+    // Scrolling follows the focus.
+    await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+    const stop = await page.evaluate(() => {
+      const at = document.activeElement;
+      if (at === null || at === document.body) return null;
+      const box = at.getBoundingClientRect();
+      const seen = box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
+      const marked = (element) => getComputedStyle(element).outlineStyle !== "none";
+      const ring = marked(at) || (at.tagName === "g" && getComputedStyle(at.querySelector(".block")).strokeWidth === "2px");
+      return { text: at.textContent.trim().slice(0, 40), in: at.closest(".decision")?.parentElement.id ?? null, seen, ring };
+    });
+    if (stop === null) return stops;
+    stops.push(stop);
+    assert.ok(stops.length < 200, "Tab comes to an end");
+  }
+}
+
 /** What a name stands for in each theme. */
 const inBothThemes = (name, height) => async () => {
   for (const theme of ["light", "dark"]) {
@@ -60,7 +82,7 @@ await main({
   },
 
   async narrowWindows() {
-    for (const width of [400, 760, 1100]) await scene("degraded", { width }, (page) => allWell(page, `${width} px`));
+    for (const width of [360, 400, 760, 1100]) await scene("degraded", { width }, (page) => allWell(page, `${width} px`));
   },
 
   async decisionsOpenToTheirVotesAndStayPut() {
@@ -108,6 +130,44 @@ await main({
       await page.locator("#replicas th button", { hasText: "In flight" }).press("Enter");
       const sorted = (await texts(page, "#replicas tbody tr:not(.spacer) td:nth-child(3)")).map(Number);
       assert.deepEqual(sorted, [...sorted].sort((a, b) => b - a));
+    });
+  },
+
+  async tabPassesThroughLongTablesToTheEnd() {
+    for (const width of [1440, 360]) {
+      await scene("large", { width, height: 740, theme: "dark" }, async (page) => {
+        await allWell(page, `large, ${width} px`);
+        await page.locator("#prefixes g").first().waitFor();
+        const stops = await tabStops(page);
+        const links = stops.filter((stop) => /^r\d+$/.test(stop.text)).map((stop) => stop.text);
+        assert.deepEqual(links, Array.from({ length: 31 }, (_, i) => `r${i + 2}`), "every router, in order");
+        assert.equal(stops.filter((stop) => stop.in === "decisions").length, 1, "one decision of many");
+        assert.equal(stops.at(-1).text, "Explain");
+        const unseen = stops.filter((stop) => !stop.seen || !stop.ring);
+        assert.deepEqual(unseen, [], "each stop is in sight and marked");
+      });
+    }
+  },
+
+  async arrowKeysGoThroughDecisions() {
+    await scene("full", {}, async (page) => {
+      await isLive(page);
+      await page.locator("#decisions").focus();
+      await page.keyboard.press("Tab");
+      const at = () => page.evaluate(() => [...document.querySelectorAll(".decision > button")].indexOf(document.activeElement));
+      const name = () => page.evaluate(() => document.activeElement.parentElement.getAttribute("aria-label"));
+      assert.equal(await at(), 0);
+      await page.keyboard.press("ArrowDown");
+      await page.keyboard.press("ArrowDown");
+      assert.equal(await at(), 2);
+      const read = await name();
+      await until(page, () => !document.querySelector(".fresh").hidden);
+      assert.deepEqual([await at(), await name()], [2, read], "the list waits");
+      await page.keyboard.press("Enter");
+      await page.locator(".decision .votes").waitFor();
+      await page.keyboard.press("Enter");
+      await page.keyboard.press("Home");
+      assert.equal(await at(), 0);
     });
   },
 

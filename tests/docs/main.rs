@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 
 use grapevine_node::config::sections;
 use markdown::{Page, words_like};
-use process::{Engine, Router, get};
+use process::{Engine, Router, chat, get};
 
 /// Variables that are no settings of a router: of tests, of scripts, of compose.yaml.
 const NO_SETTINGS: &[&str] = &[
@@ -156,6 +156,9 @@ fn commands_that_are_named_exist() {
 fn metrics() -> BTreeSet<String> {
     let engine = Engine::start(&[]);
     let router = Router::start(std::slice::from_ref(&engine.url), &[]);
+    // Times by method and status are there from the first request on.
+    let hello = serde_json::json!([{"role": "user", "content": "hello"}]);
+    assert_eq!(chat(&router.url, &hello).0.status, 200);
     let text = String::from_utf8(get(&format!("{}/metrics", router.admin)).1).unwrap();
     let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let parts = ["", "_total", "_bucket", "_sum", "_count"];
@@ -168,7 +171,8 @@ fn metrics_that_are_named_exist() {
     assert!(metrics.contains("grapevine_requests_total"), "they are read");
     let crates = ["grapevine_node", "grapevine_mesh", "grapevine_tree", "grapevine_route"];
     for page in pages() {
-        for name in words_like(&page.text, "grapevine_") {
+        let named = ["grapevine_", "gen_ai_server_", "http_server_"].map(|ours| words_like(&page.text, ours));
+        for name in named.into_iter().flatten() {
             if !metrics.contains(&name) && !crates.contains(&&*name) {
                 problems.push(format!("{}: {name} is no metric", page.name()));
             }

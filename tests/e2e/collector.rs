@@ -1,5 +1,6 @@
 //! Collectors of telemetry: one that works, one that is gone, one that says nothing.
 
+use std::collections::VecDeque;
 use std::net::TcpListener;
 use std::process::Command;
 use std::thread;
@@ -27,12 +28,21 @@ fn setting(name: &'static str, value: &str) -> (&'static str, String) {
     (name, value.to_owned())
 }
 
+/// Connections that a silent collector holds: more than a router has open at a time.
+const HELD: usize = 64;
+
 /// The address of a collector that takes connections and never answers.
 fn silent() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
-    // Every connection is held, for ever.
-    thread::spawn(move || listener.incoming().collect::<Vec<_>>());
+    thread::spawn(move || {
+        let mut held = VecDeque::new();
+        for connection in listener.incoming() {
+            // The router gave the oldest up long ago.
+            held.truncate(HELD - 1);
+            held.push_front(connection);
+        }
+    });
     addr.to_string()
 }
 
@@ -132,14 +142,36 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
+/// Parts of the long test; memory and latency are looked at after each.
+const PARTS: u32 = 8;
+
 /// One of the routers that are compared.
 struct Measured {
     what: &'static str,
     router: Router,
     load: Process,
-    /// Resident memory, looked at every tenth of the time.
-    rss: Vec<usize>,
+    looks: Vec<Look>,
     _engines: Vec<Engine>,
+}
+
+/// What there was to see at the end of a part; at the start there is memory only.
+#[derive(Default)]
+struct Look {
+    rss_mib: usize,
+    /// Latency in milliseconds, median of the load's last lines.
+    p50: f64,
+    p99: f64,
+    /// Hundredths of a second so far.
+    router_ticks: u64,
+    load_ticks: u64,
+}
+
+/// The middle one of the figures that follow `name` in the lines of `log`; 0 without any.
+fn middle(log: &str, name: &str) -> f64 {
+    let of = |line: &str| line.split(&format!("{name} ")).nth(1)?.split(' ').next()?.parse().ok();
+    let mut found: Vec<f64> = log.lines().filter_map(of).collect();
+    found.sort_unstable_by(f64::total_cmp);
+    found.get(found.len() / 2).copied().unwrap_or_default()
 }
 
 impl Measured {
@@ -148,35 +180,46 @@ impl Measured {
         let engines: Vec<Engine> = (0..2).map(|_| Engine::start(&quick)).collect();
         let urls: Vec<String> = engines.iter().map(|engine| engine.url.clone()).collect();
         let router = Router::start(&urls, settings);
+        let at_start = Look { rss_mib: router.process.memory("VmRSS") >> 20, ..Look::default() };
         let (rate, seconds) = (number("RATE", RATE).to_string(), number("SECONDS", SECONDS).to_string());
         let args = ["load", &router.url, "--rate", &rate, "--seconds", &seconds, "--max-tokens", "1"];
         let load = Process::start(&args, &[]);
-        Self { what, router, load, rss: Vec::new(), _engines: engines }
+        Self { what, router, load, looks: vec![at_start], _engines: engines }
     }
 
-    /// A row of the table: the last figures of the load, memory, what became of spans, time to the end.
+    fn look(&mut self) {
+        let log = self.load.log();
+        self.looks.push(Look {
+            rss_mib: self.router.process.memory("VmRSS") >> 20,
+            p50: middle(&log, "p50"),
+            p99: middle(&log, "p99"),
+            router_ticks: self.router.process.cpu_ticks(),
+            load_ticks: self.load.cpu_ticks(),
+        });
+    }
+
+    /// What a figure was at each look.
+    fn each<T: ToString>(&self, figure: impl Fn(&Look) -> T) -> String {
+        self.looks.iter().map(|look| figure(look).to_string()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Some lines of the table: what was seen at each look, what became of spans, time to the end.
     fn finish(mut self) -> String {
         assert_eq!(self.load.end().code(), Some(0), "{}", self.load.log());
-        let log = self.load.log();
-        let middle = |name: &str| {
-            let of = |line: &str| line.split(&format!("{name} ")).nth(1)?.split(' ').next()?.parse().ok();
-            let mut found: Vec<u64> = log.lines().filter_map(of).collect();
-            found.sort_unstable();
-            found[found.len() / 2]
-        };
-        let summary = log.lines().last().unwrap().to_owned();
+        let summary = self.load.log().lines().last().unwrap().to_owned();
         let spans = self.router.status().telemetry.get("spans").copied();
         let began = Instant::now();
         self.router.process.signal("TERM");
         assert_eq!(self.router.process.end().code(), Some(0));
-        let rss: Vec<String> = self.rss.iter().map(|bytes| (bytes >> 20).to_string()).collect();
+        let ended = began.elapsed().as_secs_f64();
         format!(
-            "{}: p50 {} ms, p99 {} ms; RSS {} MiB; {spans:?}; ended in {:.1} s; {summary}",
+            "{}: {summary}\n  p50 ms {}\n  p99 ms {}\n  RSS MiB {}\n  CPU s, router {}; load {}\n  {spans:?}\n  ended in {ended:.1} s",
             self.what,
-            middle("p50"),
-            middle("p99"),
-            rss.join(" "),
-            began.elapsed().as_secs_f64(),
+            self.each(|look| look.p50),
+            self.each(|look| look.p99),
+            self.each(|look| look.rss_mib),
+            self.each(|look| look.router_ticks / 100),
+            self.each(|look| look.load_ticks / 100),
         )
     }
 }
@@ -189,11 +232,10 @@ fn ten_minutes_without_a_collector() {
         Measured::start("nobody listens", &[exported(&free_tcp())]),
         Measured::start("never answers", &[exported(&silent())]),
     ];
-    for _ in 0..10 {
-        thread::sleep(Duration::from_secs(number("SECONDS", SECONDS)) / 10);
-        for one in &mut measured {
-            one.rss.push(one.router.process.memory("VmRSS"));
-        }
+    for _ in 0..PARTS {
+        // The last look comes before the load's end.
+        thread::sleep(Duration::from_millis(number("SECONDS", SECONDS) * 990) / PARTS);
+        measured.iter_mut().for_each(Measured::look);
     }
     for one in measured {
         println!("{}", one.finish());

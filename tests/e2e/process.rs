@@ -66,6 +66,13 @@ impl Process {
         value.trim_matches([':', '\t', ' ', 'k', 'B']).parse::<usize>().unwrap() << 10
     }
 
+    /// Time that it has computed for, hundredths of a second.
+    pub(crate) fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
+        let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+
     /// What it said last.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().iter().cloned().collect::<Vec<_>>().join("\n")

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use serde_json::json;
 
-use super::process::{Engine, LIMIT, Process, Router, binary, chat, get, wait_for};
+use super::process::{Engine, LIMIT, Router, binary, chat, get, wait_for};
 
 fn quick(count: usize) -> Vec<Engine> {
     (0..count).map(|_| Engine::start(&["--base-ms", "0", "--prefill-us-per-block", "0"])).collect()
@@ -100,13 +100,6 @@ fn a20_a_stopped_engine_hurts_nobody_else_and_comes_back() {
     assert_eq!(router.status().replicas[0].epoch, 0, "it kept its cache");
 }
 
-/// Time that a process has computed for, hundredths of a second.
-fn cpu_ticks(process: &Process) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
-    let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
-}
-
 #[test]
 fn a35_short_of_descriptors_it_serves_whom_it_has_and_lets_the_others_wait() {
     let engines = quick(1);
@@ -119,9 +112,9 @@ fn a35_short_of_descriptors_it_serves_whom_it_has_and_lets_the_others_wait() {
     // Half of them get in, and the others fit into the kernel's queue.
     let mut clients: Vec<_> = (0..120).map(|_| TcpStream::connect(&addr).unwrap()).collect();
     router.process.line(|line| line.contains("further ones wait").then_some(()));
-    let (before, began) = (cpu_ticks(&router.process), Instant::now());
+    let (before, began) = (router.process.cpu_ticks(), Instant::now());
     wait_for("a second", || (began.elapsed() >= Duration::from_secs(1)).then_some(()));
-    let spent = cpu_ticks(&router.process) - before;
+    let spent = router.process.cpu_ticks() - before;
     assert!(spent < 50, "{spent} hundredths of a second of computing while there was nothing to do");
     let request = "GET /v1/models?x HTTP/1.1\r\nhost: r\r\n\r\n";
     clients[0].write_all(request.as_bytes()).unwrap();

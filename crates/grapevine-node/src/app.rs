@@ -186,8 +186,8 @@ impl App {
         let admin = bind(config.admin_listen).await?.with_room(room::of_admin());
         let replicas = Arc::new(ArcSwap::from_pointee(ReplicaSet::from_specs(&config.replicas)?));
         let client = engine_client(&config)?;
-        let mut registry = Registry::with_prefix(PREFIX);
-        let counts = Arc::new(Metrics::new(&mut registry));
+        let mut registry = Registry::default();
+        let counts = Arc::new(Metrics::new(&mut registry, if tls.is_some() { "https" } else { "http" }));
         let (stop, draining) = (Stop::default(), Arc::<AtomicBool>::default());
 
         let (tree, tree_task) = tree::spawn(config.tree.clone(), clock);
@@ -239,7 +239,8 @@ impl App {
         });
         let sampled = Arc::clone(&observatory);
         watchers.spawn(async move { sampled.keep_history().await });
-        registry.register_collector(Box::new(Scrape(Arc::clone(&observatory))));
+        let ours = registry.sub_registry_with_prefix(PREFIX);
+        ours.register_collector(Box::new(Scrape(Arc::clone(&observatory))));
         Ok(Self {
             config,
             front,

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
         println!("{}", serde_json::to_string_pretty(&explained).map_err(Box::new)?);
         return Ok(());
     }
-    print!("{}", verdict::text(&explained.decision));
+    print!("{}", verdict::text(&explained.decision, usize::MAX));
     if let Some(replica) = &explained.affinity_replica {
         println!("\nshadow mode: affinity would have chosen {replica}");
     }

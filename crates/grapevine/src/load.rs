@@ -163,10 +163,10 @@ impl Window {
         self.latencies.sort_unstable();
         let last = self.latencies.len().saturating_sub(1);
         let at = |percent: usize| {
-            self.latencies.get(last * percent / 100).map_or(0, |latency| latency.as_millis())
+            self.latencies.get(last * percent / 100).map_or(0.0, |latency| latency.as_secs_f64() * 1e3)
         };
         format!(
-            "{:7.1} req/s  hit {:5.1} %  p50 {} ms  p99 {} ms  failed {}",
+            "{:7.1} req/s  hit {:5.1} %  p50 {:.1} ms  p99 {:.1} ms  failed {}",
             self.latencies.len() as f64 / over.as_secs_f64(),
             share(self.cached_tokens, self.prompt_tokens) * 100.0,
             at(50),
@@ -220,7 +220,7 @@ mod tests {
         }
         window.add(&Outcome { error: Some("503".to_owned()), ..Outcome::default() });
         let line = window.line(Duration::from_secs(5));
-        assert_eq!(line, "   20.0 req/s  hit  90.0 %  p50 50 ms  p99 99 ms  failed 1");
+        assert_eq!(line, "   20.0 req/s  hit  90.0 %  p50 50.0 ms  p99 99.0 ms  failed 1");
         assert!(Window::default().line(Duration::from_secs(5)).contains("hit   0.0 %"));
     }
 }

@@ -6,14 +6,31 @@ use grapevine_node::admin::decisions::{CandidateView, DecisionView};
 
 use crate::figures::short;
 
-/// A decision as lines of text.
-pub(crate) fn text(decision: &DecisionView) -> String {
-    let mut out = format!("{}: {}\n\n", decision.replica, meaning(&decision.reason));
+/// A decision as lines of text, as far as they can be made to fit into `width`.
+pub(crate) fn text(decision: &DecisionView, width: usize) -> String {
+    let mut out = fold(&format!("{}: {}", decision.replica, meaning(&decision.reason)), width);
+    out.push_str("\n\n");
     for (name, value) in facts(decision) {
         // A String takes whatever is written.
         let _ = writeln!(out, "{name:<14}{value}");
     }
-    out.push_str(&votes(decision));
+    out.push_str(&votes(decision, width));
+    out
+}
+
+/// Lines of whole words.
+fn fold(text: &str, width: usize) -> String {
+    let mut out = String::new();
+    let mut used = 0;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        let fits = used == 0 || used + 1 + length <= width;
+        if used > 0 {
+            out.push(if fits { ' ' } else { '\n' });
+        }
+        out.push_str(word);
+        used = if fits { used + usize::from(used > 0) + length } else { length };
+    }
     out
 }
 
@@ -55,34 +72,64 @@ fn facts(decision: &DecisionView) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// The table of votes, in tokens of cost; columns of zeros are left out.
-fn votes(decision: &DecisionView) -> String {
+/// Every candidate's votes, in tokens of cost; those that are zero for all are left out.
+fn votes(decision: &DecisionView, width: usize) -> String {
     let candidates = &decision.candidates;
-    let vote = |candidate: &CandidateView, name: &str| candidate.votes.get(name).copied().unwrap_or(0.0);
     let mut names: Vec<&String> = candidates.iter().flat_map(|candidate| candidate.votes.keys()).collect();
     names.sort();
     names.dedup();
     names.retain(|name| candidates.iter().any(|candidate| vote(candidate, name) != 0.0));
-
-    let wide = candidates.iter().map(|candidate| candidate.replica.chars().count()).max().unwrap_or(0).max(9);
-    let mut out = format!("\n  {:<wide$}{:>7}", "candidate", "holds");
-    for name in &names {
-        let _ = write!(out, "{name:>9}");
-    }
-    out.push_str("      sum\n");
-    for candidate in candidates {
-        let mark = if candidate.won { '>' } else { ' ' };
-        let _ = write!(out, "{mark} {:<wide$}{:>7}", candidate.replica, candidate.matched_tokens);
-        for name in &names {
-            let _ = write!(out, "{:>9}", short(f64::from(vote(candidate, name))));
-        }
-        let _ = writeln!(out, "{:>9}", short(f64::from(candidate.total)));
-    }
+    let table = table(candidates, &names);
+    let fits = table.lines().all(|line| line.chars().count() <= width);
+    let mut out = if fits { table } else { list(candidates, &names, width) };
     let rest = decision.candidates_total.saturating_sub(candidates.len());
     if rest > 0 {
         let _ = writeln!(out, "  and {rest} more with higher sums");
     }
-    out.push_str("\nVotes are tokens of cost; the lowest sum wins.\n");
+    let _ = writeln!(out, "\n{}", fold("Votes are tokens of cost; the lowest sum wins.", width));
+    out
+}
+
+fn vote(candidate: &CandidateView, name: &str) -> f32 {
+    candidate.votes.get(name).copied().unwrap_or(0.0)
+}
+
+fn mark(candidate: &CandidateView) -> char {
+    if candidate.won { '>' } else { ' ' }
+}
+
+fn table(candidates: &[CandidateView], names: &[&String]) -> String {
+    let wide = candidates.iter().map(|candidate| candidate.replica.chars().count()).max().unwrap_or(0).max(9);
+    let mut out = format!("\n  {:<wide$}{:>7}", "candidate", "holds");
+    for name in names {
+        let _ = write!(out, "{name:>9}");
+    }
+    out.push_str("      sum\n");
+    for candidate in candidates {
+        let _ =
+            write!(out, "{} {:<wide$}{:>7}", mark(candidate), candidate.replica, candidate.matched_tokens);
+        for name in names {
+            let _ = write!(out, "{:>9}", short(f64::from(vote(candidate, name))));
+        }
+        let _ = writeln!(out, "{:>9}", short(f64::from(candidate.total)));
+    }
+    out
+}
+
+/// The same without columns.
+fn list(candidates: &[CandidateView], names: &[&String], width: usize) -> String {
+    let mut out = String::from("\n");
+    for candidate in candidates {
+        let _ = writeln!(out, "{} {}", mark(candidate), candidate.replica);
+        // A name stays with its figure.
+        let figure = |name: &str, figure: f32| format!("{name}\u{a0}{}", short(f64::from(figure)));
+        let mut figures =
+            vec![figure("sum", candidate.total), format!("holds\u{a0}{}", candidate.matched_tokens)];
+        figures.extend(names.iter().map(|name| figure(name, vote(candidate, name))));
+        for line in fold(&figures.join(", "), width.saturating_sub(4)).lines() {
+            let _ = writeln!(out, "    {}", line.replace('\u{a0}', " "));
+        }
+    }
     out
 }
 
@@ -116,10 +163,23 @@ mod tests {
             "decision_us":14,"outcome":"ok","reported_cached_tokens":296,"candidates_total":9,"candidates":[]}"#;
         let mut decision: DecisionView = serde_json::from_str(json).unwrap();
         decision.candidates = vec![candidate("b", 1_200.0, true), candidate("a", 4_800.0, false)];
-        let text = text(&decision);
+        let text = text(&decision, 80);
         assert!(text.starts_with("b: another holds more"), "{text}");
         assert!(text.contains("\n> b ") && text.contains("\n  a ") && text.contains("4.8k"), "{text}");
         assert!(text.contains("380 tokens at most") && text.contains("and 7 more"), "{text}");
         assert!(!text.contains("kv"), "{text}");
+    }
+    #[test]
+    fn without_room_for_a_table_nothing_is_cut_off() {
+        let json = r#"{"seq":1,"at_ms":1,"router":"r1","path":null,"request_id":null,"trace_id":null,
+            "model":"m","attempt":1,"lookup":"answered","reason":"spill","replica":"b","prompt_tokens":400,
+            "matched_tokens":300,"best_matched_tokens":380,"teacher":"r2","guarded":null,"tied":1,
+            "decision_us":14,"outcome":"ok","reported_cached_tokens":296,"candidates_total":2,"candidates":[]}"#;
+        let mut decision: DecisionView = serde_json::from_str(json).unwrap();
+        decision.candidates =
+            vec![candidate("10.0.0.1:8000", 1_200.0, true), candidate("10.0.0.2:8000", 4_800.0, false)];
+        let text = text(&decision, 34);
+        assert!(text.lines().all(|line| line.chars().count() <= 34), "{text}");
+        assert!(text.contains("> 10.0.0.1:8000\n    sum 1.2k, holds 300,\n    prefix 1.2k\n"), "{text}");
     }
 }

@@ -149,7 +149,7 @@ impl Observatory {
         let namer = Namer { router: &self.router_id, mesh: &mesh };
         let name = |id| self.replicas.replicas().load().get(id).map(|replica| replica.name.clone());
         let mut decision = namer.decision(&explained.decision, &explained.candidates, at_ms);
-        decision.path = crate::proxy::route_of(path).map(str::to_owned);
+        decision.path = crate::metrics::kind::route_of(path).map(str::to_owned);
         decision.model.clone_from(&explained.model);
         decision.lookup = explained.lookup.name().to_owned();
         decision.decision_us = explained.micros;

@@ -1,8 +1,10 @@
 //! What the router counts. Handles are resolved once, so a request only touches atomics and three
 //! short locks; what lives in snapshots is read at scrape time ([`scrape`]).
 
+pub mod kind;
 pub mod outcome;
 pub mod scrape;
+pub mod times;
 
 use grapevine_route::{Reason, Shadowed};
 use prometheus_client::encoding::prometheus_text;
@@ -14,8 +16,9 @@ use prometheus_client::registry::Registry;
 use crate::admin::status::TokenStatus;
 use crate::error::RouterError;
 use outcome::Outcome;
+use times::Times;
 
-/// Prefix of every metric.
+/// Prefix of every metric whose name is our own.
 pub const PREFIX: &str = "grapevine";
 
 /// Everything in `registry`, as Prometheus reads it.
@@ -56,15 +59,15 @@ pub struct Metrics {
     pub reported_cached_tokens: Counter,
     /// From the whole request read to a replica chosen.
     pub decision_seconds: Histogram,
-    /// From the request's head to the first event of a stream.
-    pub first_token_seconds: Histogram,
-    /// From the request's head to the end of the answer.
-    pub request_seconds: Histogram,
+    /// How long requests take.
+    pub times: Times,
 }
 
 impl Metrics {
-    /// Registers everything.
-    pub fn new(registry: &mut Registry) -> Self {
+    /// Registers everything with a registry that has no prefix; `scheme` is what clients speak.
+    pub fn new(registry: &mut Registry, scheme: &'static str) -> Self {
+        let times = Times::new(registry, scheme);
+        let registry = registry.sub_registry_with_prefix(PREFIX);
         let outcomes = Outcome::ALL.map(Outcome::name);
         let errors = RouterError::ALL.map(|e| e.facts().code);
         let reasons = Reason::ALL.map(Reason::name);
@@ -87,20 +90,7 @@ impl Metrics {
             reported_prompt_tokens: counter(registry, "reported_prompt_tokens", "As answers reported"),
             reported_cached_tokens: counter(registry, "reported_cached_tokens", "As answers reported"),
             decision_seconds: histogram(registry, "decision_seconds", "Time to choose a replica", 1e-6, 16),
-            first_token_seconds: histogram(
-                registry,
-                "first_token_seconds",
-                "Time to a stream's first event",
-                1e-3,
-                18,
-            ),
-            request_seconds: histogram(
-                registry,
-                "request_seconds",
-                "Time to the end of the answer",
-                1e-3,
-                20,
-            ),
+            times,
         }
     }
 
@@ -225,8 +215,8 @@ mod tests {
 
     #[test]
     fn everything_exists_before_it_happens() {
-        let mut registry = Registry::with_prefix(PREFIX);
-        let metrics = Metrics::new(&mut registry);
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry, "http");
         metrics.ended(Outcome::Ok);
         let text = text(&registry);
         for line in [

@@ -94,7 +94,12 @@ fn lessons(replicas: &[ReplicaStatus], out: &mut Out<'_>) -> fmt::Result {
     let error = replicas.iter().filter_map(|r| Some((r.name.as_str(), f64::from(r.credit_error_tokens?))));
     out.gauges("replica_credit_error_tokens", "Predicted minus reported cached tokens, mean", by, error)?;
     let capacity = replicas.iter().filter_map(|r| Some((r.name.as_str(), r.capacity_tokens? as f64)));
-    out.gauges("replica_capacity_tokens", "Tokens its cache is believed to hold", by, capacity)?;
+    out.gauges(
+        "replica_capacity_tokens",
+        "Tokens its cache is believed to hold, as the router counts them",
+        by,
+        capacity,
+    )?;
     let lost = replicas.iter().map(|r| (r.name.as_str(), r.lost_caches));
     out.counters("replica_lost_caches", "Caches lost, as failed predictions showed", by, lost)
 }

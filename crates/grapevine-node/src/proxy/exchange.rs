@@ -1,14 +1,15 @@
 //! One request in this router, from its head to the end of its answer, however that comes.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 
 use super::Proxy;
 use super::admission::Place;
 use super::headers::REQUEST_ID;
 use crate::error::RouterError;
+use crate::metrics::kind::Kind;
 use crate::metrics::outcome::Outcome;
 use crate::observe::decisions::Recorded;
 use crate::telemetry::{ServerRequest, ServerSpan};
@@ -17,11 +18,12 @@ use crate::telemetry::{ServerRequest, ServerSpan};
 /// gave an outcome was left by its client.
 pub(super) struct Exchange {
     pub(super) proxy: Arc<Proxy>,
-    pub(super) began: Instant,
+    began: Instant,
     pub(super) span: ServerSpan,
     pub(super) request_id: Option<HeaderValue>,
-    /// The path, if it is one that the router knows.
-    pub(super) route: Option<&'static str>,
+    pub(super) kind: Kind,
+    /// What the client was sent.
+    status: Option<StatusCode>,
     outcome: Outcome,
     /// None while it waits for one.
     place: Option<Place>,
@@ -30,14 +32,15 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// A request whose head is here.
-    pub(super) fn begin(proxy: &Arc<Proxy>, request: &ServerRequest<'_>) -> Self {
+    /// A request whose head is here since `began`.
+    pub(super) fn begin(proxy: &Arc<Proxy>, request: &ServerRequest<'_>, kind: Kind, began: Instant) -> Self {
         Self {
             proxy: Arc::clone(proxy),
-            began: Instant::now(),
+            began,
             span: proxy.tracer.server(request),
             request_id: request.headers.get(REQUEST_ID).cloned(),
-            route: request.route,
+            kind,
+            status: None,
             outcome: Outcome::ClientClosed,
             place: None,
             recorded: Mutex::default(),
@@ -47,6 +50,22 @@ impl Exchange {
     /// It is one of those in flight, until it ends.
     pub(super) fn take(&mut self, place: Place) {
         self.place = Some(place);
+    }
+
+    /// The client is sent this status.
+    pub(super) fn answered(&mut self, status: StatusCode) {
+        self.status = Some(status);
+        self.span.status(status);
+    }
+
+    /// The first token of a stream is here.
+    pub(super) fn first_token(&self) {
+        self.proxy.metrics.times.first_token(self.kind, self.began.elapsed());
+    }
+
+    /// A stream has ended, with so many tokens as it says itself.
+    pub(super) fn generated(&self, tokens: u64, after_first: Duration) {
+        self.proxy.metrics.times.generated(self.kind, tokens, after_first);
     }
 
     /// Says how it ended.
@@ -78,7 +97,7 @@ impl Exchange {
     /// The router answers itself.
     pub(super) fn refuse(&mut self, error: RouterError) {
         self.conclude(Outcome::of_error(error));
-        self.span.status(error.facts().status);
+        self.answered(error.facts().status);
         self.span.fail(error.facts().code);
     }
 }
@@ -95,6 +114,6 @@ impl Drop for Exchange {
             let _ = recorded.outcome.set(self.outcome.name());
         }
         self.proxy.metrics.ended(self.outcome);
-        self.proxy.metrics.request_seconds.observe(self.began.elapsed().as_secs_f64());
+        self.proxy.metrics.times.ended(self.kind, self.status, self.outcome, self.began.elapsed());
     }
 }

@@ -103,7 +103,7 @@ impl Proxy {
         let replica = &*pick.replica;
         let sent_at = Instant::now();
         let mut span = job.exchange.span.engine(&EngineCall {
-            api: job.api,
+            inference: job.exchange.kind.inference,
             method: outbound.method,
             model: job.model.as_deref(),
             stream: job.stream,

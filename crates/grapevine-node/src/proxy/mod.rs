@@ -40,7 +40,7 @@ pub mod usage;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -57,6 +57,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::error::{Refused, RouterError};
 use crate::metrics::Metrics;
+use crate::metrics::kind::Kind;
 use crate::metrics::outcome::Outcome;
 use crate::observe::decisions::Decisions;
 use crate::observe::log::DecisionLog;
@@ -218,9 +219,13 @@ impl Proxy {
         turn: u64,
     ) -> Result<Response, Refused> {
         let too_large = body::announces_too_much(body, self.settings.body_limit);
-        let welcome = self.check(&parts, too_large);
-        welcome.inspect_err(|error| self.metrics.ended(Outcome::of_error(*error)))?;
-        let mut exchange = self.admit(&parts).await?;
+        let kind = Kind::of(&parts.method, parts.uri.path(), api);
+        let began = Instant::now();
+        if let Err(error) = self.check(&parts, too_large) {
+            self.turned_away(kind, began, error);
+            return Err(error.into());
+        }
+        let mut exchange = self.admit(&parts, kind, began).await?;
         if models::concerns(&parts.method, parts.uri.path(), parts.uri.query()) {
             return Ok(self.answer_models(exchange, &parts.headers).await?);
         }
@@ -242,7 +247,7 @@ impl Proxy {
         headers: &HeaderMap,
     ) -> Result<Response, RouterError> {
         let listed = self.list_models(headers).await.inspect_err(|error| exchange.refuse(*error))?;
-        exchange.span.status(listed.status());
+        exchange.answered(listed.status());
         exchange.conclude(Outcome::of_status(listed.status()));
         Ok(listed)
     }
@@ -277,16 +282,29 @@ impl Proxy {
         if too_large { Err(RouterError::BodyTooLarge) } else { Ok(()) }
     }
 
+    /// Counts a request that was refused by its head.
+    fn turned_away(&self, kind: Kind, began: Instant, error: RouterError) {
+        let outcome = Outcome::of_error(error);
+        self.metrics.ended(outcome);
+        self.metrics.times.ended(kind, Some(error.facts().status), outcome, began.elapsed());
+    }
+
     /// A place, before the body is read. A client that leaves while it waits for one is counted, too.
-    async fn admit(self: &Arc<Self>, parts: &Parts) -> Result<Exchange, RouterError> {
+    async fn admit(
+        self: &Arc<Self>,
+        parts: &Parts,
+        kind: Kind,
+        began: Instant,
+    ) -> Result<Exchange, RouterError> {
         let request = ServerRequest {
             method: &parts.method,
             uri: &parts.uri,
+            scheme: self.metrics.times.scheme,
             version: parts.version,
-            route: route_of(parts.uri.path()),
+            route: kind.route(),
             headers: &parts.headers,
         };
-        let mut exchange = Exchange::begin(self, &request);
+        let mut exchange = Exchange::begin(self, &request, kind, began);
         match self.admission.enter(&parts.headers).await {
             Ok(place) => {
                 exchange.take(place);
@@ -334,7 +352,7 @@ impl Proxy {
         method: &Method,
         api: Api,
     ) -> Response {
-        exchange.span.status(answer.response.status());
+        exchange.answered(answer.response.status());
         let (mut parts, body) = answer.response.into_parts();
         let event_stream = headers::is_event_stream(&parts.headers);
         let side = side_of(&parts.headers, method, event_stream, answer.span.is_recording());
@@ -370,21 +388,6 @@ fn side_of(headers: &HeaderMap, method: &Method, event_stream: bool, traced: boo
     } else {
         Side::Blind
     }
-}
-
-/// The path as a name of few values, for spans.
-pub(crate) fn route_of(path: &str) -> Option<&'static str> {
-    const KNOWN: [&str; 8] = [
-        "/v1/chat/completions",
-        "/v1/completions",
-        "/v1/responses",
-        "/v1/messages",
-        "/v1/models",
-        "/v1/embeddings",
-        "/v1/messages/count_tokens",
-        "/generate",
-    ];
-    KNOWN.into_iter().find(|known| *known == path)
 }
 
 /// Serves one request of the public listener.

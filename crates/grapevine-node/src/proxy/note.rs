@@ -56,7 +56,7 @@ impl Proxy {
 fn logged(job: &Job<'_>, choice: &Choice, attempt: u32) -> Logged {
     Logged {
         at_ms: unix_ms(),
-        path: job.exchange.route,
+        path: job.exchange.kind.route(),
         key: job.keyed().cloned(),
         attempt,
         decision: choice.decision.clone(),
@@ -72,7 +72,7 @@ fn recorded(proxy: &Proxy, job: &Job<'_>, choice: Choice, attempt: u32, took: Du
         at_ms: unix_ms(),
         request_id: job.exchange.request_id.as_ref().and_then(|id| id.to_str().ok()).map(short),
         trace_id: job.exchange.span.trace_id(),
-        path: job.exchange.route,
+        path: job.exchange.kind.route(),
         model: job.model.as_deref().map(short),
         attempt,
         lookup: job.lookup(),

@@ -19,7 +19,6 @@ use crate::telemetry::RouteSpan;
 /// A request as far as its placement is concerned.
 pub(super) struct Job<'a> {
     pub(super) exchange: &'a Exchange,
-    pub(super) api: Api,
     /// The model that the body names, if it was read.
     pub(super) model: Option<String>,
     /// The body asks for a stream, if it was read.
@@ -50,7 +49,7 @@ impl Proxy {
         body: &Bytes,
         turn: u64,
     ) -> Job<'a> {
-        let mut job = Job::new(exchange, api, turn);
+        let mut job = Job::new(exchange, turn);
         if !self.reads(method, api) {
             return job;
         }
@@ -122,10 +121,9 @@ impl Proxy {
 }
 
 impl<'a> Job<'a> {
-    pub(super) fn new(exchange: &'a Exchange, api: Api, turn: u64) -> Self {
+    pub(super) fn new(exchange: &'a Exchange, turn: u64) -> Self {
         Self {
             exchange,
-            api,
             model: None,
             stream: false,
             turn,

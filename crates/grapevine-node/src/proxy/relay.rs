@@ -88,6 +88,8 @@ pub(super) struct Relay {
     api: Api,
     status: StatusCode,
     first_byte_seen: bool,
+    /// Of a stream that may succeed.
+    first_token_at: Option<Instant>,
     /// Present where the answer is a stored response.
     id_watch: Option<IdWatch>,
     held: Held,
@@ -144,6 +146,7 @@ impl Relay {
             api,
             status,
             first_byte_seen: false,
+            first_token_at: None,
             id_watch: (api == Api::Responses && status.is_success()).then(IdWatch::default),
             held,
         };
@@ -165,8 +168,13 @@ impl Relay {
             }
             Side::Events(watcher) => {
                 watcher.push(data);
-                if watcher.started {
+                let (started, generates) = (watcher.started, watcher.generates);
+                if started {
                     self.on_first_byte();
+                }
+                if generates && self.first_token_at.is_none() && self.status.is_success() {
+                    self.first_token_at = Some(Instant::now());
+                    self.held.exchange.first_token();
                 }
             }
         }
@@ -186,8 +194,6 @@ impl Relay {
         }
         if matches!(self.side, Side::Events(_)) {
             self.held.span.first_chunk();
-            let seconds = self.held.exchange.began.elapsed().as_secs_f64();
-            self.held.exchange.proxy.metrics.first_token_seconds.observe(seconds);
         }
     }
 
@@ -204,6 +210,8 @@ impl Relay {
         };
         if failed {
             self.held.pick.expectation = None;
+        } else if let (Some(first), Some(tokens)) = (self.first_token_at, usage.output_tokens) {
+            self.held.exchange.generated(tokens, first.elapsed());
         }
         self.report(usage);
         self.report_finish();

@@ -18,8 +18,10 @@ pub struct Watcher {
     overlong: bool,
     event: Event,
     open: bool,
-    /// A `data:` line has come: the engine generates.
+    /// A `data:` line has come: the engine is at work.
     pub started: bool,
+    /// One has come that may hold a token.
+    pub generates: bool,
     /// The engine said that it failed.
     pub failed: bool,
     /// The stream said that it is complete.
@@ -35,6 +37,8 @@ pub struct Watcher {
 enum Event {
     #[default]
     Plain,
+    /// Comes before the first token.
+    Opening,
     Error,
     End,
 }
@@ -70,6 +74,7 @@ impl Watcher {
             self.overlong = true;
             // The head still says which field it is.
             self.started |= self.line.starts_with(b"data:") || piece.starts_with(b"data:");
+            self.generates |= self.started && self.event == Event::Plain;
             self.line.clear();
         }
         if !self.overlong {
@@ -108,6 +113,9 @@ impl Watcher {
             self.event = match name.trim_ascii() {
                 b"error" | b"response.failed" => Event::Error,
                 b"message_stop" | b"response.completed" | b"response.incomplete" => Event::End,
+                b"message_start" | b"content_block_start" | b"ping" => Event::Opening,
+                b"response.created" | b"response.queued" | b"response.in_progress" => Event::Opening,
+                name if name.ends_with(b".added") => Event::Opening,
                 _ => Event::Plain,
             };
         }
@@ -117,6 +125,7 @@ impl Watcher {
         self.started = true;
         self.failed |= self.event == Event::Error || is_error(data);
         self.complete |= self.event == Event::End || data == b"[DONE]";
+        self.generates |= self.event == Event::Plain && !self.failed && !self.complete;
         if let Some(usage) = find_last(data) {
             self.usage.update(usage);
         }
@@ -171,6 +180,27 @@ mod tests {
     fn a_comment_is_not_the_first_event() {
         assert!(!watch(": keep-alive\n\n", 4).started);
         assert!(watch(": keep-alive\n\ndata: null\n\n", 4).started);
+    }
+
+    #[test]
+    fn events_that_come_before_the_first_token_are_passed_over() {
+        for opening in [
+            "event: message_start\ndata: {}\n\nevent: content_block_start\ndata: {}\n\nevent: ping\ndata: {}\n\n",
+            "event: response.created\ndata: {}\n\nevent: response.in_progress\ndata: {}\n\n\
+             event: response.output_item.added\ndata: {}\n\nevent: response.content_part.added\ndata: {}\n\n",
+            "data: {\"error\":{}}\n\ndata: [DONE]\n\n",
+            "data: [DONE]\n\n",
+        ] {
+            let seen = watch(opening, 5);
+            assert!(seen.started && !seen.generates, "{opening}");
+        }
+        for token in [
+            "event: message_start\ndata: {}\n\nevent: content_block_delta\ndata: {}\n\n",
+            "event: response.created\ndata: {}\n\nevent: response.output_text.delta\ndata: {}\n\n",
+            "data: {\"choices\":[]}\n\n",
+        ] {
+            assert!(watch(token, 5).generates, "{token}");
+        }
     }
 
     #[test]

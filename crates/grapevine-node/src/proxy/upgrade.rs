@@ -12,7 +12,6 @@ use tokio::io::copy_bidirectional;
 
 use axum::body::Body;
 use axum::response::Response;
-use grapevine_tree::Api;
 
 use super::body::Upload;
 use super::exchange::Exchange;
@@ -50,7 +49,7 @@ impl Proxy {
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
         let body = Upload::default();
         let outbound = Outbound { method: &parts.method, target, headers: &parts.headers, body: &body };
-        self.forward(&mut Job::new(exchange, Api::Other, turn), &outbound).await
+        self.forward(&mut Job::new(exchange, turn), &outbound).await
     }
 }
 
@@ -62,7 +61,7 @@ fn ask_for_socket(headers: &mut HeaderMap) {
 /// The answer that opens the session, which lives on in a task of its own.
 pub(super) fn answer(client: OnUpgrade, mut exchange: Exchange, pick: Pick, answer: Answer) -> Response {
     let Answer { mut response, span, .. } = answer;
-    exchange.span.status(response.status());
+    exchange.answered(response.status());
     let engine = hyper::upgrade::on(&mut response);
     let mut opened = Response::new(Body::empty());
     *opened.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

@@ -22,6 +22,7 @@ use super::batch::{Counts, Ledger, Worker, every, runtime};
 use super::courier::Courier;
 use super::export::ExportError;
 use crate::config::Export;
+use crate::metrics::times::{CONVENTIONS, STATUS};
 
 /// Gives the text of `/metrics`.
 pub type Exposition = Arc<dyn Fn() -> String + Send + Sync>;
@@ -172,12 +173,17 @@ fn metric_of(name: &str, family: &Family, began: u64, now: u64) -> Option<Metric
         _ => metric::Data::Gauge(Gauge { data_points: numbers() }),
     };
     Some(Metric {
-        name: name.to_owned(),
+        name: over_otlp(name).to_owned(),
         description: family.help.clone(),
         unit: unit(name).to_owned(),
         data: Some(data),
         ..Metric::default()
     })
+}
+
+/// A metric's or a label's name in OTLP.
+fn over_otlp(name: &str) -> &str {
+    CONVENTIONS.iter().find(|(here, _)| *here == name).map_or(name, |(_, there)| there)
 }
 
 /// The unit that a name ends in.
@@ -233,25 +239,34 @@ fn histograms(family: &Family, began: u64, now: u64) -> Vec<HistogramDataPoint> 
 }
 
 fn attributes<'a>(labels: impl Iterator<Item = &'a (String, String)>) -> Vec<KeyValue> {
-    let text = |value: &str| AnyValue { value: Some(any_value::Value::StringValue(value.to_owned())) };
-    labels
-        .map(|(name, value)| KeyValue { key: name.clone(), value: Some(text(value)), ..Default::default() })
-        .collect()
+    let value_of = |name: &str, value: &str| match value.parse() {
+        Ok(status) if name == STATUS => any_value::Value::IntValue(status),
+        _ => any_value::Value::StringValue(value.to_owned()),
+    };
+    let attribute = |(name, value): &(String, String)| KeyValue {
+        key: over_otlp(name).to_owned(),
+        value: Some(AnyValue { value: Some(value_of(name, value)) }),
+        ..KeyValue::default()
+    };
+    labels.map(attribute).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use grapevine_tree::Api;
+    use http::{Method, StatusCode};
     use prometheus_client::encoding::prometheus_text;
     use prometheus_client::registry::Registry;
 
     use super::*;
+    use crate::metrics::Metrics;
+    use crate::metrics::kind::Kind;
     use crate::metrics::outcome::Outcome;
-    use crate::metrics::{Metrics, PREFIX};
 
     #[test]
     fn what_the_registry_says_is_what_is_pushed() {
-        let mut registry = Registry::with_prefix(PREFIX);
-        let metrics = Metrics::new(&mut registry);
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry, "http");
         metrics.ended(Outcome::Ok);
         metrics.decision_seconds.observe(3e-6);
         metrics.decision_seconds.observe(1e9);
@@ -275,6 +290,46 @@ mod tests {
         assert_eq!(point.bucket_counts.len(), point.explicit_bounds.len() + 1);
         assert_eq!(point.bucket_counts.iter().sum::<u64>(), 2);
         assert_eq!((point.bucket_counts[2], *point.bucket_counts.last().unwrap()), (1, 1));
+    }
+
+    #[test]
+    fn names_of_conventions_are_those_of_otlp() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry, "http");
+        let chat = Kind::of(&Method::POST, "/v1/chat/completions", Api::Chat);
+        metrics.times.ended(chat, Some(StatusCode::OK), Outcome::StreamFailed, Duration::from_secs(3));
+        let request = request(&crate::metrics::text(&registry), &WireResource::default(), 1, 2);
+        let pushed = &request.resource_metrics[0].scope_metrics[0].metrics;
+        for (name, labels) in [
+            (
+                "gen_ai.server.request.duration",
+                vec!["error.type=stream_failed", "gen_ai.operation.name=chat"],
+            ),
+            ("gen_ai.server.time_to_first_token", vec!["gen_ai.provider.name=openai"]),
+            ("gen_ai.server.time_per_output_token", vec!["gen_ai.operation.name=chat"]),
+            (
+                "http.server.request.duration",
+                vec!["http.request.method=POST", "http.route=/v1/chat/completions"],
+            ),
+            ("http.server.request.duration", vec!["http.response.status_code=200", "url.scheme=http"]),
+        ] {
+            let metric = pushed.iter().find(|metric| metric.name == name).unwrap();
+            let Some(metric::Data::Histogram(data)) = &metric.data else { panic!("{name}") };
+            let said: Vec<_> =
+                data.data_points.iter().flat_map(|point| &point.attributes).map(written).collect();
+            assert!(labels.iter().all(|label| said.iter().any(|it| it == label)), "{name}: {said:?}");
+            assert_eq!(metric.unit, "s", "{name}");
+        }
+        assert!(pushed.iter().all(|metric| !metric.name.contains("_server_")), "no other names of them");
+    }
+
+    fn written(attribute: &KeyValue) -> String {
+        let value = attribute.value.clone().and_then(|value| value.value).unwrap();
+        match value {
+            any_value::Value::StringValue(text) => format!("{}={text}", attribute.key),
+            any_value::Value::IntValue(number) => format!("{}={number}", attribute.key),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

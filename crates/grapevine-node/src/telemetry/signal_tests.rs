@@ -33,6 +33,7 @@ async fn one_span(collector: &Collector, protocol: Protocol) -> (Export, Option<
     drop(tracer.server(&ServerRequest {
         method: &http::Method::POST,
         uri: &http::Uri::from_static("/v1/completions"),
+        scheme: "http",
         version: http::Version::HTTP_11,
         route: Some("/v1/completions"),
         headers: &HeaderMap::new(),

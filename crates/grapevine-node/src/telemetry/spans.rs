@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use grapevine_route::{Decision, Votes};
-use grapevine_tree::{Api, Teacher};
+use grapevine_tree::Teacher;
 use http::{HeaderMap, Method, StatusCode, Uri, Version};
 use opentelemetry::trace::{Span as _, SpanBuilder, SpanKind, Status, TraceContextExt, Tracer as _};
 use opentelemetry::{Array, Context, KeyValue, Value};
@@ -16,6 +16,7 @@ use opentelemetry_sdk::trace::{SdkTracer, Span};
 use super::batch::{Counts, ExportCounts};
 use super::w3c;
 use crate::bounded::cut;
+use crate::metrics::kind::{Inference, method_name};
 use crate::observe::decisions::Considered;
 
 /// Longest path that is recorded, bytes.
@@ -37,6 +38,8 @@ pub struct ServerRequest<'a> {
     pub method: &'a Method,
     /// Its URI.
     pub uri: &'a Uri,
+    /// `http` or `https`.
+    pub scheme: &'static str,
     /// Its protocol version.
     pub version: Version,
     /// The path when it is one of those that the router knows: a name of few values.
@@ -48,9 +51,9 @@ pub struct ServerRequest<'a> {
 /// One try to have a request answered by an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineCall<'a> {
-    /// Layout of the request.
-    pub api: Api,
-    /// Method, for requests that are no generation.
+    /// What is asked of a model, if anything is.
+    pub inference: Option<Inference>,
+    /// Method, for requests that ask nothing of a model.
     pub method: &'a Method,
     /// The model that was asked for.
     pub model: Option<&'a str>,
@@ -86,16 +89,17 @@ impl Tracer {
     /// Starts the span of a request: a child of the client's, when it sent one.
     pub fn server(&self, request: &ServerRequest<'_>) -> ServerSpan {
         let Some(on) = &self.0 else { return ServerSpan(None) };
-        let method = known_method(request.method);
+        let method = method_name(request.method);
+        let named = name_for(method);
         let name = match request.route {
-            Some(route) => format!("{method} {route}").into(),
-            None => Cow::Borrowed(method),
+            Some(route) => format!("{named} {route}").into(),
+            None => Cow::Borrowed(named),
         };
         let parent = w3c::parent(request.headers);
         let mut span = Live::start(on, name, SpanKind::Server, &parent);
         span.record(|span| {
             span.set_attribute(KeyValue::new("http.request.method", method));
-            span.set_attribute(KeyValue::new("url.scheme", "http"));
+            span.set_attribute(KeyValue::new("url.scheme", request.scheme));
             span.set_attribute(KeyValue::new("url.path", shortened(request.uri.path())));
             span.set_attribute(KeyValue::new("network.protocol.version", version_name(request.version)));
             if let Some(route) = request.route {
@@ -118,14 +122,13 @@ impl ServerSpan {
     /// Starts the span of a try on an engine. Drop it before this one.
     pub fn engine(&self, call: &EngineCall<'_>) -> EngineSpan {
         let Some(parent) = &self.0 else { return EngineSpan(None) };
-        let operation = operation_name(call.api);
-        let method = known_method(call.method);
-        let name = match (operation, call.model) {
+        let method = method_name(call.method);
+        let name = match (call.inference.map(Inference::operation), call.model) {
             (Some(operation), Some(model)) => format!("{operation} {model}").into(),
-            (operation, _) => Cow::Borrowed(operation.unwrap_or(method)),
+            (operation, _) => Cow::Borrowed(operation.unwrap_or(name_for(method))),
         };
         let mut span = parent.child(name, SpanKind::Client);
-        span.record(|span| describe(span, call, operation, method));
+        span.record(|span| describe(span, call, method));
         EngineSpan(Some(span))
     }
 
@@ -351,7 +354,7 @@ fn votes(candidate: &Considered) -> String {
     )
 }
 
-fn describe(span: &mut Span, call: &EngineCall<'_>, operation: Option<&'static str>, method: &'static str) {
+fn describe(span: &mut Span, call: &EngineCall<'_>, method: &'static str) {
     span.set_attribute(KeyValue::new("http.request.method", method));
     span.set_attribute(KeyValue::new("grapevine.replica", call.replica.to_owned()));
     let base: Uri = call.url.parse().unwrap_or_default();
@@ -360,9 +363,9 @@ fn describe(span: &mut Span, call: &EngineCall<'_>, operation: Option<&'static s
     }
     let usual = if base.scheme_str() == Some("https") { 443 } else { 80 };
     span.set_attribute(KeyValue::new("server.port", i64::from(base.port_u16().unwrap_or(usual))));
-    let Some(operation) = operation else { return };
-    span.set_attribute(KeyValue::new("gen_ai.operation.name", operation));
-    span.set_attribute(KeyValue::new("gen_ai.provider.name", provider_name(call.api)));
+    let Some(asked) = call.inference else { return };
+    span.set_attribute(KeyValue::new("gen_ai.operation.name", asked.operation()));
+    span.set_attribute(KeyValue::new("gen_ai.provider.name", asked.provider()));
     if call.stream {
         span.set_attribute(KeyValue::new("gen_ai.request.stream", true));
     }
@@ -371,36 +374,9 @@ fn describe(span: &mut Span, call: &EngineCall<'_>, operation: Option<&'static s
     }
 }
 
-/// GenAI name of the format that is spoken: the conventions have none for the engines behind it.
-fn provider_name(api: Api) -> &'static str {
-    match api {
-        Api::Messages => "anthropic",
-        Api::Generate => "sglang",
-        Api::Chat | Api::Responses | Api::Completions | Api::Other => "openai",
-    }
-}
-
-/// GenAI name of what is asked for; `None` for what is no generation.
-fn operation_name(api: Api) -> Option<&'static str> {
-    match api {
-        Api::Chat | Api::Responses | Api::Messages => Some("chat"),
-        Api::Completions | Api::Generate => Some("text_completion"),
-        Api::Other => None,
-    }
-}
-
-/// The method's name, or `HTTP` for one that a client made up.
-fn known_method(method: &Method) -> &'static str {
-    match *method {
-        Method::GET => "GET",
-        Method::POST => "POST",
-        Method::PUT => "PUT",
-        Method::DELETE => "DELETE",
-        Method::HEAD => "HEAD",
-        Method::OPTIONS => "OPTIONS",
-        Method::PATCH => "PATCH",
-        _ => "HTTP",
-    }
+/// What a span with this method is called after.
+fn name_for(method: &'static str) -> &'static str {
+    if method == "_OTHER" { "HTTP" } else { method }
 }
 
 fn version_name(version: Version) -> &'static str {

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::routing::post;
 use bytes::Bytes;
 use grapevine_route::{Decision, Reason};
-use grapevine_tree::{Api, ReplicaId, RouterId, Teacher};
+use grapevine_tree::{ReplicaId, RouterId, Teacher};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -18,6 +18,7 @@ use prost::Message;
 
 use super::*;
 use crate::config::Export;
+use crate::metrics::kind::Inference;
 
 const LONG: Duration = Duration::from_secs(60);
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -124,6 +125,7 @@ fn server(tracer: &Tracer, headers: &HeaderMap) -> ServerSpan {
     tracer.server(&ServerRequest {
         method: &Method::POST,
         uri: &uri,
+        scheme: "http",
         version: Version::HTTP_11,
         route,
         headers,
@@ -131,7 +133,7 @@ fn server(tracer: &Tracer, headers: &HeaderMap) -> ServerSpan {
 }
 
 const CALL: EngineCall<'static> = EngineCall {
-    api: Api::Chat,
+    inference: Some(Inference::Chat),
     method: &Method::POST,
     model: Some("llama-3"),
     stream: true,
@@ -246,11 +248,17 @@ async fn failures_and_other_requests_are_told_apart() {
     // No trace of the client: a new one. A path that is not known gives no name.
     let (uri, method) = (Uri::from_static("/v1/models"), Method::from_bytes(b"BREW").unwrap());
     let none = HeaderMap::new();
-    let unknown =
-        ServerRequest { method: &method, uri: &uri, version: Version::HTTP_2, route: None, headers: &none };
+    let unknown = ServerRequest {
+        method: &method,
+        uri: &uri,
+        scheme: "https",
+        version: Version::HTTP_2,
+        route: None,
+        headers: &none,
+    };
     let mut request = tracer.server(&unknown);
     request.route().fail("no_replica");
-    let mut call = request.engine(&EngineCall { api: Api::Other, model: None, url: "https://a", ..CALL });
+    let mut call = request.engine(&EngineCall { inference: None, model: None, url: "https://a", ..CALL });
     call.fail("connect");
     call.fail("reset");
     let mut to_engine = headers(&[("tracestate", "stale=1")]);
@@ -277,6 +285,8 @@ async fn failures_and_other_requests_are_told_apart() {
     assert_eq!((refused_call.failed, refused_call.attributes["error.type"].as_str()), (true, "404"));
     assert_eq!(refused_call.name, "chat");
     assert_eq!((request.name.as_str(), request.parent.as_str()), ("HTTP", ""));
+    assert_eq!(request.attributes["http.request.method"], "_OTHER");
+    assert_eq!(request.attributes["url.scheme"], "https");
     assert!(!to_engine.contains_key("tracestate"), "it belongs to no trace");
     assert_eq!(to_engine["traceparent"], format!("00-{}-{}-01", request.trace, call.id));
     assert!(!refused.failed, "the client's mistake is not the server's error");

@@ -113,6 +113,7 @@ async fn one_of_each(collector: &Collector, protocol: Protocol, papers: &Papers)
     drop(telemetry.tracer().server(&ServerRequest {
         method: &http::Method::GET,
         uri: &http::Uri::from_static("/v1/models"),
+        scheme: "http",
         version: http::Version::HTTP_11,
         route: None,
         headers: &http::HeaderMap::new(),

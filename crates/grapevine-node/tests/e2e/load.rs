@@ -90,7 +90,8 @@ async fn status_and_metrics_show_what_happened() {
         "grapevine_hits_total 1",
         "grapevine_reported_cached_tokens_total 8",
         "grapevine_decision_seconds_count 2",
-        "grapevine_request_seconds_count 2",
+        r#"gen_ai_server_request_duration_seconds_count{gen_ai_operation_name="text_completion",gen_ai_provider_name="openai"} 2"#,
+        r#"http_server_request_duration_seconds_count{http_request_method="POST",url_scheme="http",http_route="/v1/completions",http_response_status_code="200"} 2"#,
         "grapevine_replica_picks_total{replica=\"r0\"} 2",
         "grapevine_replica_up{replica=\"r0\"} 1",
         "grapevine_inflight_requests 0",
@@ -100,6 +101,38 @@ async fn status_and_metrics_show_what_happened() {
         assert!(text.lines().any(|l| l == line), "{line}\n{text}");
     }
     assert_eq!(router.admin_get("/nowhere").await.0, 404);
+}
+
+#[tokio::test]
+async fn a_streams_time_is_parted_at_its_first_token() {
+    let events = "event: message_start\ndata: {}\n\nevent: content_block_delta\ndata: {}\n\n\
+        event: message_delta\ndata: {\"usage\":{\"input_tokens\":9,\"output_tokens\":5}}\n\n\
+        event: message_stop\ndata: {}\n\n";
+    let engine = RawEngine::start(move |mut conn| async move {
+        conn.request().await;
+        conn.write(EVENT_STREAM).await;
+        conn.chunk(events.as_bytes()).await;
+        conn.chunk(b"").await;
+        conn.closed().await;
+    })
+    .await;
+    let router = TestRouter::before(&[&engine]).await;
+    let sent = http().post(router.url("/v1/messages")).body(r#"{"stream":true}"#).send().await.unwrap();
+    assert_eq!(sent.text().await.unwrap(), events);
+    router.ended("ok", 1).await;
+    // Refused by its head: no inference, and never at an engine.
+    assert_eq!(http().post(router.url("/sleep")).send().await.unwrap().status(), 403);
+    router.ended("refused", 1).await;
+    let text = router.admin_get("/metrics").await.1;
+    let labels = r#"{gen_ai_operation_name="chat",gen_ai_provider_name="anthropic"}"#;
+    for line in [
+        format!("gen_ai_server_request_duration_seconds_count{labels} 1"),
+        format!("gen_ai_server_time_to_first_token_seconds_count{labels} 1"),
+        format!("gen_ai_server_time_per_output_token_seconds_count{labels} 1"),
+        r#"http_server_request_duration_seconds_count{http_request_method="POST",url_scheme="http",http_response_status_code="403"} 1"#.to_owned(),
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+    }
 }
 
 #[tokio::test]

@@ -84,6 +84,8 @@ async fn a_prometheus_scrapes_a_router_and_evaluates_its_alerts() {
     let query = "/api/v1/query?query=grapevine_requests_total%7Boutcome%3D%22ok%22%7D";
     let scraped = prometheus.until(query, has_result).await;
     assert_eq!(scraped["data"]["result"][0]["value"][1], "1");
+    let query = "/api/v1/query?query=gen_ai_server_request_duration_seconds_count%7Bgen_ai_operation_name%3D%22text_completion%22%7D";
+    assert_eq!(prometheus.until(query, has_result).await["data"]["result"][0]["value"][1], "1");
     let evaluated = |answer: &Value| {
         let groups = answer["data"]["groups"].as_array().and_then(|groups| groups.first());
         let rules = groups.and_then(|group| group["rules"].as_array());

@@ -32,13 +32,13 @@ impl Panel {
     }
 }
 
-/// What is over the tables.
+/// A decision in full, over the tables.
 #[derive(Clone, Debug)]
-pub(super) enum Over {
-    /// What the keys do.
-    Help,
-    /// A decision in full. A copy: the list goes on beneath it.
-    Decision(Box<DecisionView>),
+pub(super) struct Opened {
+    /// A copy: the list goes on beneath it.
+    pub(super) decision: Box<DecisionView>,
+    /// Lines that were scrolled past.
+    pub(super) scrolled: usize,
 }
 
 /// All that is shown.
@@ -55,7 +55,9 @@ pub(super) struct App {
     pub(super) lost: Option<String>,
     pub(super) paused: bool,
     pub(super) panel: Panel,
-    pub(super) over: Option<Over>,
+    pub(super) opened: Option<Opened>,
+    /// What the keys do is shown, over everything.
+    pub(super) help: bool,
     pub(super) tables: [TableState; 3],
 }
 
@@ -71,7 +73,8 @@ impl App {
             lost: None,
             paused: false,
             panel: Panel::Replicas,
-            over: None,
+            opened: None,
+            help: false,
             tables: Default::default(),
         }
     }
@@ -125,37 +128,64 @@ impl App {
 
     /// Does what a key asks for. True when that is to end.
     pub(super) fn key(&mut self, key: KeyCode) -> bool {
-        if self.over.is_some() {
-            return self.key_over(key);
-        }
         match key {
-            KeyCode::Char('q') | KeyCode::Esc => return true,
-            KeyCode::Char('?' | 'h') => self.over = Some(Over::Help),
+            KeyCode::Char('q') | KeyCode::Esc => return !self.close(),
+            KeyCode::Char('?' | 'h') => self.help = !self.help,
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
+            _ if self.help => {
+                self.close();
+            }
+            _ if self.opened.is_some() => self.key_opened(key),
+            _ => self.key_tables(key),
+        }
+        false
+    }
+
+    /// Closes what is on top. False when nothing is.
+    fn close(&mut self) -> bool {
+        std::mem::take(&mut self.help) || self.opened.take().is_some()
+    }
+
+    fn key_tables(&mut self, key: KeyCode) {
+        match key {
             KeyCode::Tab | KeyCode::Right => self.panel = self.panel.next(1),
             KeyCode::BackTab | KeyCode::Left => self.panel = self.panel.next(2),
+            KeyCode::Enter => self.open(),
+            _ => {
+                self.move_row(key);
+            }
+        }
+    }
+
+    /// Up and down, over an open decision as well. False when the key moves nothing.
+    fn move_row(&mut self, key: KeyCode) -> bool {
+        match key {
             KeyCode::Down | KeyCode::Char('j') => self.step(|at, _| at + 1),
             KeyCode::Up | KeyCode::Char('k') => self.step(|at, _| at.saturating_sub(1)),
             KeyCode::PageDown => self.step(|at, _| at + PAGE),
             KeyCode::PageUp => self.step(|at, _| at.saturating_sub(PAGE)),
             KeyCode::Home => self.step(|_, _| 0),
             KeyCode::End => self.step(|_, last| last),
-            KeyCode::Enter => self.open(),
-            _ => {}
+            _ => return false,
         }
-        false
+        true
     }
 
-    fn key_over(&mut self, key: KeyCode) -> bool {
+    fn key_opened(&mut self, key: KeyCode) {
         match key {
-            KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q' | '?' | 'h') => self.over = None,
-            KeyCode::Down | KeyCode::Up if matches!(self.over, Some(Over::Decision(_))) => {
-                self.step(|at, _| if key == KeyCode::Down { at + 1 } else { at.saturating_sub(1) });
-                self.open();
-            }
+            // Drawing ends it at the last line.
+            KeyCode::PageDown => self.scroll(|line| line + PAGE),
+            KeyCode::PageUp => self.scroll(|line| line.saturating_sub(PAGE)),
+            KeyCode::Enter => self.opened = None,
+            _ if self.move_row(key) => self.open(),
             _ => {}
         }
-        false
+    }
+
+    fn scroll(&mut self, to: impl Fn(usize) -> usize) {
+        if let Some(opened) = &mut self.opened {
+            opened.scrolled = to(opened.scrolled);
+        }
     }
 
     /// Moves the selection; the first key only shows it.
@@ -171,7 +201,7 @@ impl App {
         if self.panel == Panel::Decisions {
             let at = self.state(Panel::Decisions).selected().unwrap_or(0);
             let decision = self.decisions.get(at).cloned();
-            self.over = decision.map(|decision| Over::Decision(Box::new(decision)));
+            self.opened = decision.map(|decision| Opened { decision: Box::new(decision), scrolled: 0 });
         }
     }
 }

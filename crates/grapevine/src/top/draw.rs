@@ -8,9 +8,9 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Clear, Padding, Paragraph, Sparkline, Table, Wrap};
+use ratatui::widgets::{Block, Clear, Padding, Paragraph, Sparkline, Table};
 
-use super::app::{App, Over, Panel};
+use super::app::{App, Panel};
 use super::decisions::decisions;
 use super::history::{Shares, curve, last_minute, requests_per_second};
 use super::replicas::{self, replicas};
@@ -31,13 +31,21 @@ const CURVE_LABEL: u16 = 20;
 
 const KEYS: &str = "tab panel   arrows row   enter decision   p pause   ? help   q quit";
 
+/// The same where there is no room.
+const FEW_KEYS: &str = "tab  arrows  enter  p pause  ? help  q quit";
+
+/// Of an open decision.
+const OPENED_KEYS: &str = "arrows decision   page scroll   ? help   q close";
+
 const HELP: &str = "\
 tab, left, right   the next table
-up, down, page     a row
+up, down, k, j     a row
+page, home, end    many rows; of an open decision, lines
 enter              the selected decision's votes
 p, space           pause, and go on
-?                  this
-q, esc             close, quit";
+?, h               this
+q, esc             close, quit
+ctrl-c             quit";
 
 /// Draws it.
 pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, now: Instant) {
@@ -54,34 +62,48 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, now: Instant) {
     ])
     .areas(frame.area());
     frame.render_widget(headline(app, now), head);
-    frame.render_widget(Paragraph::new(KEYS).style(app.look.dim()), foot);
+    frame.render_widget(Paragraph::new(keys(app, foot.width)).style(app.look.dim()), foot);
     let Some(fleet) = app.fleet.take() else {
-        return frame.render_widget(waiting(app), body);
+        frame.render_widget(waiting(app), body);
+        return draw_help(frame, app);
     };
     frame.render_widget(Paragraph::new(warning_lines(&warnings, app.look)), strip);
     frame.render_widget(figures_line(&fleet, app.look), figures);
     draw_curves(frame, &fleet, app.look, rates);
     draw_tables(frame, app, &fleet, body);
-    draw_over(frame, app);
+    draw_opened(frame, app);
+    draw_help(frame, app);
     app.fleet = Some(fleet);
+}
+
+fn keys(app: &App, width: u16) -> &'static str {
+    match &app.opened {
+        Some(_) => OPENED_KEYS,
+        None if KEYS.len() > usize::from(width) => FEW_KEYS,
+        None => KEYS,
+    }
 }
 
 fn headline(app: &App, now: Instant) -> Line<'static> {
     let look = app.look;
     let mut line = vec![Span::styled("grapevine top", look.strong().patch(look.accent()))];
+    let age = app.heard.map(|at| duration(now.saturating_duration_since(at).as_millis() as u64));
+    if let Some(why) = &app.lost {
+        // Before all else: a narrow window shows the beginning.
+        let age = age.map_or_else(String::new, |age| format!("NO NEWS for {age}: "));
+        line.push(Span::styled(format!("  {age}{why}"), look.bad()));
+        return Line::from(line);
+    }
     let router = app.fleet.as_ref().and_then(|fleet| fleet.routers.iter().find(|router| router.itself));
     if let Some(router) = router {
         let mode = if router.mode == "shadow" { ", shadow mode" } else { "" };
         let up = duration((router.uptime_seconds * 1_000.0) as u64);
         line.push(Span::raw(format!("  {}  {}{mode}  up {up}  ", router.name, router.policy)));
     }
-    let age = app.heard.map(|at| duration(now.saturating_duration_since(at).as_millis() as u64));
-    line.push(match (&app.lost, app.paused, age) {
-        (Some(why), _, Some(age)) => Span::styled(format!("  NO NEWS for {age}: {why}"), look.bad()),
-        (Some(why), _, None) => Span::styled(format!("  {why}"), look.bad()),
-        (None, true, _) => Span::styled("PAUSED", look.warn()),
-        (None, false, Some(_)) => Span::styled("live", look.good()),
-        (None, false, None) => Span::raw("  asking"),
+    line.push(match (app.paused, age) {
+        (true, _) => Span::styled("PAUSED", look.warn()),
+        (false, Some(_)) => Span::styled("live", look.good()),
+        (false, None) => Span::raw("  asking"),
     });
     Line::from(line)
 }
@@ -173,17 +195,38 @@ fn draw_table(frame: &mut Frame<'_>, app: &mut App, fleet: &Fleet, panel: Panel,
     frame.render_stateful_widget(table.block(block), area, app.state(panel));
 }
 
-fn draw_over(frame: &mut Frame<'_>, app: &App) {
-    let (title, text) = match &app.over {
-        None => return,
-        Some(Over::Help) => (" keys ", HELP.to_owned()),
-        Some(Over::Decision(decision)) => (" decision ", verdict::text(decision)),
-    };
-    let height = text.lines().count() as u16 + 2;
-    let width = text.lines().map(|line| line.chars().count()).max().unwrap_or(0) as u16 + 4;
+fn draw_help(frame: &mut Frame<'_>, app: &App) {
+    if app.help {
+        draw_over(frame, app.look, " keys ", HELP, &mut 0);
+    }
+}
+
+fn draw_opened(frame: &mut Frame<'_>, app: &mut App) {
+    let Some(opened) = &mut app.opened else { return };
+    let room = usize::from(frame.area().width.saturating_sub(OVER_WIDTH));
+    let text = verdict::text(&opened.decision, room);
+    draw_over(frame, app.look, " decision ", &text, &mut opened.scrolled);
+}
+
+/// Cells that the frame of a text over the tables takes, and lines.
+const OVER_WIDTH: u16 = 4;
+const OVER_HEIGHT: u16 = 2;
+
+/// A text over the tables. `scrolled` lines of it are passed over, at most to its end.
+fn draw_over(frame: &mut Frame<'_>, look: Look, title: &str, text: &str, scrolled: &mut usize) {
+    let lines = text.lines().count();
+    let width = text.lines().map(|line| line.chars().count()).max().unwrap_or(0) as u16 + OVER_WIDTH;
+    let height = (lines as u16 + OVER_HEIGHT).min(frame.area().height);
+    let hidden = lines.saturating_sub(usize::from(height.saturating_sub(OVER_HEIGHT)));
+    *scrolled = (*scrolled).min(hidden);
+    let below = hidden - *scrolled;
+    let more = if below > 0 { format!(" {below} more: page down ") } else { String::new() };
     let area = frame.area().centered(Constraint::Length(width), Constraint::Length(height));
-    let block =
-        Block::bordered().title(title).padding(Padding::horizontal(1)).border_style(app.look.accent());
+    let block = Block::bordered()
+        .title(title)
+        .title_bottom(more)
+        .padding(Padding::horizontal(1))
+        .border_style(look.accent());
     frame.render_widget(Clear, area);
-    frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }).block(block), area);
+    frame.render_widget(Paragraph::new(text).scroll((*scrolled as u16, 0)).block(block), area);
 }

@@ -53,10 +53,10 @@ fn router_row(fleet: &Fleet, router: &grapevine_node::admin::fleet_view::FleetRo
     ]
 }
 
-const REPLICAS: [&str; 9] =
-    ["REPLICA", "HEALTH", "INFLIGHT", "QUEUED", "KV", "SHARE", "HITRATE", "ERROR", "CACHE"];
+const REPLICAS: [&str; 10] =
+    ["REPLICA", "HEALTH", "INFLIGHT", "QUEUED", "KV", "SHARE", "HITRATE", "ERROR", "CACHE", "BELIEVED"];
 
-fn replica_row(replica: &grapevine_node::admin::fleet_view::FleetReplica) -> [String; 9] {
+fn replica_row(replica: &grapevine_node::admin::fleet_view::FleetReplica) -> [String; 10] {
     [
         replica.name.clone(),
         health(replica).to_owned(),
@@ -66,6 +66,7 @@ fn replica_row(replica: &grapevine_node::admin::fleet_view::FleetReplica) -> [St
         or_unknown(replica.share, ratio),
         or_unknown(hit_rate(replica), ratio),
         or_unknown(replica.credit_error_tokens, |error| format!("{error:.0}")),
+        or_unknown(replica.engine.cache_tokens, |tokens| tokens.to_string()),
         or_unknown(replica.capacity_tokens, |tokens| tokens.to_string()),
     ]
 }

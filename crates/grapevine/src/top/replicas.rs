@@ -22,15 +22,16 @@ struct Scale {
 }
 
 const COLUMNS: &[Column<FleetReplica, Scale>] = &[
-    left("replica", Min(14), 0, |r, _| text(r.name.clone(), Style::new())),
+    left("replica", Min(18), 0, |r, _| text(r.name.clone(), Style::new())),
     left("health", Length(11), 0, |r, c| text(health(r), c.look.state(health(r)))),
     left("in flight", Length(13), 0, inflight),
-    left("queued tok", Length(13), 78, queued),
-    left("KV in use", Length(13), 64, kv_use),
-    left("share", Length(13), 50, share_of_requests),
-    right("hit rate", Length(8), 92, |r, _| number(or_unknown(hit_rate(r), percent))),
-    right("error tok", Length(9), 102, error),
-    right("cache", Length(7), 112, cache),
+    left("queued tok", Length(13), 89, queued),
+    left("KV in use", Length(13), 75, kv_use),
+    left("share", Length(13), 58, share_of_requests),
+    right("hit rate", Length(8), 98, |r, _| number(or_unknown(hit_rate(r), percent))),
+    right("error tok", Length(9), 108, error),
+    right("cache", Length(7), 116, |r, _| tokens(r.engine.cache_tokens)),
+    right("believed", Length(8), 125, |r, _| tokens(r.capacity_tokens)),
 ];
 
 /// The table for `width` cells.
@@ -85,6 +86,6 @@ fn error(replica: &FleetReplica, _: &Scale) -> Cell<'static> {
     number(or_unknown(replica.credit_error_tokens, |error| format!("{error:+.0}")))
 }
 
-fn cache(replica: &FleetReplica, _: &Scale) -> Cell<'static> {
-    number(or_unknown(replica.capacity_tokens, |tokens| short(tokens as f64)))
+fn tokens(tokens: Option<u64>) -> Cell<'static> {
+    number(or_unknown(tokens, |tokens| short(tokens as f64)))
 }

@@ -154,6 +154,7 @@ fn a_lost_router_is_said_and_forgotten_when_it_is_back() {
     let shown = picture(&mut app, 130, 40, later);
     assert!(shown.contains("NO NEWS for 7.0 s: http://a does not answer"), "{shown}");
     assert!(shown.contains("10.0.0.1:8000"), "what was known stays");
+    assert!(picture(&mut app, 60, 15, later).contains("NO NEWS for 7.0 s: http://a does not answer"));
     app.take(Ok(update()), later);
     assert!(picture(&mut app, 130, 40, later).contains("live"));
 }
@@ -179,6 +180,72 @@ fn a_selected_decision_stays_selected_and_opens() {
     assert!(picture(&mut app, 130, 40, Instant::now()).contains("holds the longest useful prefix"));
     assert!(!app.key(KeyCode::Char('q')), "closes what is open first");
     assert!(app.key(KeyCode::Char('q')));
+}
+
+#[test]
+fn the_keys_are_told_over_an_open_decision_too() {
+    let mut app = app();
+    app.panel = Panel::Decisions;
+    app.key(KeyCode::Enter);
+    app.key(KeyCode::Char('?'));
+    assert!(picture(&mut app, 130, 40, Instant::now()).contains("pause, and go on"));
+    assert!(!app.key(KeyCode::Esc));
+    let shown = picture(&mut app, 130, 40, Instant::now());
+    assert!(!shown.contains("pause, and go on") && shown.contains("longest useful prefix"), "{shown}");
+    assert!(!app.key(KeyCode::Esc) && app.opened.is_none());
+}
+
+#[test]
+fn the_keys_are_told_before_the_first_answer() {
+    let mut app = App::new(Look::plain());
+    app.key(KeyCode::Char('h'));
+    assert!(picture(&mut app, 60, 15, Instant::now()).contains("pause, and go on"));
+    assert!(!app.key(KeyCode::Char('q')) && app.key(KeyCode::Char('q')));
+}
+
+#[test]
+fn an_open_decision_that_does_not_fit_is_scrolled() {
+    let mut app = app();
+    app.panel = Panel::Decisions;
+    app.key(KeyCode::Enter);
+    let top = picture(&mut app, 60, 12, Instant::now());
+    assert!(top.contains("more: page down") && !top.contains("the lowest sum wins"), "{top}");
+    for _ in 0..9 {
+        app.key(KeyCode::PageDown);
+    }
+    let end = picture(&mut app, 60, 12, Instant::now());
+    assert!(end.contains("the lowest sum wins") && !end.contains("page down"), "{end}");
+    app.key(KeyCode::PageUp);
+    assert!(picture(&mut app, 60, 12, Instant::now()).contains("holds the longest"), "it was at the end");
+}
+
+#[test]
+fn other_decisions_are_opened_by_the_keys_that_move_rows() {
+    let mut app = app();
+    app.panel = Panel::Decisions;
+    let shown = |app: &App| app.opened.as_ref().and_then(|opened| opened.decision.seq);
+    for (key, seq) in [
+        (KeyCode::Enter, 3),
+        (KeyCode::Down, 3),
+        (KeyCode::Char('j'), 2),
+        (KeyCode::End, 1),
+        (KeyCode::Char('k'), 2),
+        (KeyCode::Home, 3),
+    ] {
+        app.key(key);
+        assert_eq!(shown(&app), Some(seq), "{key:?}");
+    }
+}
+
+#[test]
+fn no_window_cuts_off_what_its_columns_say() {
+    let mut app = app();
+    for width in 60..140 {
+        let shown = picture(&mut app, width, 20, Instant::now());
+        let row = shown.lines().find(|line| line.contains("10.0.0.1:8000")).unwrap();
+        assert!(row.contains("25.0 %") && row.split_whitespace().any(|it| it == "1"), "{width}: {row}");
+        assert!(shown.contains("q quit"), "{width}:\n{shown}");
+    }
 }
 
 #[test]
@@ -208,7 +275,10 @@ fn once_is_a_table_for_scripts() {
         let line = text.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().collect::<Vec<_>>()
     };
-    assert_eq!(row("10.0.0.3:8000"), ["10.0.0.3:8000", "unreachable", "3", "0", "-", "0.250", "-", "-", "-"]);
+    assert_eq!(
+        row("10.0.0.3:8000"),
+        ["10.0.0.3:8000", "unreachable", "3", "0", "-", "0.250", "-", "-", "-", "-"]
+    );
     assert_eq!(row("r3"), ["r3", "gone", "-", "-", "-", "-", "-", "-"]);
 }
 

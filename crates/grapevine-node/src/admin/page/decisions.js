@@ -20,10 +20,13 @@ export class Decisions {
   #all = [];
   #rows = new Map();
   #skipped = 0;
+  /** The row that Tab reaches; arrow keys go on from there. */
+  #stop = null;
 
   constructor() {
     this.#reason.append(h("option", { value: "" }, "all"), ...REASONS.map((reason) => h("option", { value: reason }, reason.replace("_", " "))));
     this.#reason.addEventListener("change", () => this.#refill());
+    this.#host.addEventListener("keydown", (event) => this.#key(event));
     this.#host.addEventListener("scroll", () => this.#host.scrollTop < 4 && this.#settle(), { passive: true });
     this.#refill();
   }
@@ -38,9 +41,31 @@ export class Decisions {
     setText(this.#note, shareOfReasons(fleet));
   }
 
-  /** Somebody scrolled away from the newest, or has a decision open. */
+  /** Somebody scrolled away from the newest, has a decision open, or goes through them by keys. */
   get #reading() {
-    return this.#host.scrollTop >= 4 || this.#host.querySelector('[aria-expanded="true"]') !== null;
+    return this.#host.scrollTop >= 4 || this.#host.querySelector('[aria-expanded="true"], .decision > button:focus-visible') !== null;
+  }
+
+  get #buttons() {
+    return [...this.#host.querySelectorAll(".decision > button")];
+  }
+
+  #key(event) {
+    const buttons = this.#buttons;
+    const at = buttons.indexOf(event.target);
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: buttons.length - 1 }[event.key];
+    if (at < 0 || !buttons[to]) return;
+    event.preventDefault();
+    this.#stopAt(buttons[to]);
+    buttons[to].focus();
+  }
+
+  /** One row is a stop for Tab, the others are not: there may be a hundred. */
+  #stopAt(button) {
+    if (this.#stop === button) return;
+    this.#stop?.setAttribute("tabindex", "-1");
+    this.#stop = button ?? null;
+    this.#stop?.setAttribute("tabindex", "0");
   }
 
   #settle() {
@@ -73,6 +98,7 @@ export class Decisions {
     if (rows.length === 0) return;
     this.#host.querySelector(".empty")?.remove();
     this.#fresh.after(...rows);
+    this.#stopAt(this.#buttons[0]);
   }
 
   #wanted(decision) {
@@ -88,13 +114,15 @@ export class Decisions {
       this.#host.append(h("div", { class: "empty" }, h("b", null, none), "Each request that is placed appears here, with the votes that placed it."));
     }
     this.#host.scrollTop = 0;
+    this.#stopAt(this.#buttons[0]);
   }
 
   #row(decision) {
-    const button = h("button", { type: "button", "aria-expanded": "false" }, ...cells(decision));
+    const button = h("button", { type: "button", "aria-expanded": "false", tabindex: "-1" }, ...cells(decision));
     const element = h("article", { class: "decision", "aria-label": spoken(decision) }, button);
     let detail = null;
     button.addEventListener("click", () => {
+      this.#stopAt(button);
       const open = button.getAttribute("aria-expanded") !== "true";
       button.setAttribute("aria-expanded", open);
       detail?.remove();

@@ -17,7 +17,8 @@ const MARGIN = 6;
 export class Grid {
   #columns;
   #rows = [];
-  #pool = [];
+  /** The rows that are drawn, by their place among all. */
+  #drawn = new Map();
   #order;
   #body;
   #above;
@@ -89,24 +90,38 @@ export class Grid {
     const height = this.#scroll.clientHeight || ROW * 12;
     const first = Math.max(0, Math.min(Math.floor(top / ROW) - MARGIN, this.#rows.length));
     const last = Math.min(this.#rows.length, Math.ceil((top + height) / ROW) + MARGIN);
-    this.#fit(last - first);
+    this.#fit(first, last);
     this.#above.firstChild.style.height = `${first * ROW}px`;
     this.#below.firstChild.style.height = `${(this.#rows.length - last) * ROW}px`;
     this.#above.hidden = first === 0;
     this.#below.hidden = last === this.#rows.length;
     setAttr(this.#table, "aria-rowcount", this.#rows.length + 1);
-    this.#pool.forEach((line, i) => this.#fill(line, this.#rows[first + i], first + i));
+    for (const [index, line] of this.#drawn) this.#fill(line, this.#rows[index], index);
   }
 
-  #fit(count) {
-    while (this.#pool.length < count) {
-      const cells = this.#columns.map((column) => column.cell());
-      const td = (cell, i) => h("td", { class: classOf(this.#columns[i]) }, cell.node);
-      const element = h("tr", null, ...cells.map(td));
-      this.#pool.push({ element, cells });
-      this.#below.before(element);
+  /** Draws the rows from `first` to before `last`. A row that stays keeps its element, and the focus in it. */
+  #fit(first, last) {
+    const spare = [];
+    for (const [index, line] of this.#drawn) {
+      if (index >= first && index < last) continue;
+      if (line.element.contains(document.activeElement)) this.#scroll.focus({ preventScroll: true });
+      line.element.remove();
+      this.#drawn.delete(index);
+      spare.push(line);
     }
-    while (this.#pool.length > count) this.#pool.pop().element.remove();
+    let below = this.#below;
+    for (let index = last - 1; index >= first; index -= 1) {
+      const line = this.#drawn.get(index) ?? spare.pop() ?? this.#line();
+      if (!line.element.isConnected) below.before(line.element);
+      this.#drawn.set(index, line);
+      below = line.element;
+    }
+  }
+
+  #line() {
+    const cells = this.#columns.map((column) => column.cell());
+    const td = (cell, i) => h("td", { class: classOf(this.#columns[i]) }, cell.node);
+    return { element: h("tr", null, ...cells.map(td)), cells };
   }
 
   #fill({ element, cells }, row, index) {

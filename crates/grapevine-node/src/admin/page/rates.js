@@ -4,7 +4,7 @@ import { byId, h, plainTable, s, setAttr, toggles } from "./dom.js";
 import { clock, percent, perSecond } from "./format.js";
 
 const HEIGHT = 244;
-const PAD = { left: 44, right: 118, top: 12, bottom: 26 };
+const PAD = { left: 44, right: 134, top: 12, bottom: 26 };
 
 /** Lines, the most important last, so that it is on top. */
 const LINES = [

@@ -67,9 +67,17 @@ const error = {
   title: () => "tokens predicted to be cached less those that the engine reported, mean of the last answers",
 };
 
+/** What its engine says of its cache, what is believed of it, and whether it was lost. */
 const cacheTitle = (row) => {
-  const size = row.capacity_tokens === null ? "a default size is assumed" : `${whole(row.capacity_tokens)} tokens, from ${row.capacity_source}`;
-  return row.lost_caches > 0 ? `${size}; lost ${plural(row.lost_caches, "time")}` : size;
+  const said = row.engine.cache_tokens === null ? "its engine does not say how much its cache holds" : `its engine says that its cache holds ${whole(row.engine.cache_tokens)} tokens`;
+  const lost = row.lost_caches > 0 ? `; lost ${plural(row.lost_caches, "time")}` : "";
+  return `${said}; ${believed(row)}${lost}`;
+};
+
+const believed = (row) => {
+  if (row.capacity_tokens === null) return "a default size is assumed";
+  const why = row.capacity_source === "engine" ? "half as much again as it says, until answers show less" : "as answers show";
+  return `${whole(row.capacity_tokens)} are believed, ${why}`;
 };
 
 const COLUMNS = [
@@ -80,7 +88,8 @@ const COLUMNS = [
   { id: "kv", title: "KV in use", width: "96px", numeric: true, value: (row) => row.engine.kv_use, cell: meterCell(kv) },
   { id: "share", title: "Share", width: "112px", numeric: true, value: (row) => row.share, cell: meterCell(share) },
   { id: "hits", title: "Hit rate", width: "66px", numeric: true, tip: "prompt tokens that this engine reported as cached, since the start", value: hitRate, cell: textCell((row) => percent(hitRate(row))) },
-  { id: "cache", title: "Cache", width: "66px", numeric: true, wide: true, tip: "tokens that its cache is believed to hold", value: (row) => row.capacity_tokens, cell: textCell((row) => short(row.capacity_tokens), cacheTitle) },
+  { id: "cache", title: "Cache", width: "66px", numeric: true, wide: true, tip: "tokens that its cache holds, as its engine says", value: (row) => row.engine.cache_tokens, cell: textCell((row) => short(row.engine.cache_tokens), cacheTitle) },
+  { id: "believed", title: "Believed", width: "76px", numeric: true, wide: true, tip: "tokens that its cache is believed to hold", value: (row) => row.capacity_tokens, cell: textCell((row) => short(row.capacity_tokens), cacheTitle) },
   { id: "error", title: "Error, tok", width: "104px", numeric: true, tip: "predicted less reported", value: (row) => row.credit_error_tokens, cell: divergingCell(error) },
 ];
 

@@ -23,7 +23,7 @@ export class Summary {
 
   #figure(id, title) {
     const parts = { value: h("span"), unit: h("small"), note: h("dd", { class: "note" }) };
-    parts.box = h("dl", { class: "figure", id: `figure-${id}` }, h("dt", null, title), h("dd", null, parts.value, parts.unit), parts.note);
+    parts.box = h("dl", { class: "figure", id: `figure-${id}` }, h("dt", null, title), h("dd", null, parts.value, " ", parts.unit), parts.note);
     this.#figures.set(id, parts);
     return parts.box;
   }
