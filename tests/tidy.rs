@@ -36,7 +36,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
 /// What the two pure crates may use: no runtime, no network, no clock.
 const PURE: &[(&str, &[&str])] = &[
     ("grapevine-tree", &["hashbrown", "memchr", "smallvec", "twox-hash", "xxhash-rust"]),
-    ("grapevine-route", &["grapevine-tree", "rand", "smallvec", "xxhash-rust"]),
+    ("grapevine-route", &["grapevine-tree", "rand", "xxhash-rust"]),
 ];
 
 /// What the product is built on by decision, each at its place: replacing one is a redesign, not a refactoring.

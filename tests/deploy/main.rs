@@ -2,11 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
+#[path = "../e2e/client.rs"]
+mod client;
 mod compose;
 mod licences;
+mod previous;
 #[path = "../e2e/process.rs"]
 #[expect(dead_code, reason = "shared with the end-to-end tests, which use all of it")]
 mod process;
+#[path = "../e2e/seat.rs"]
+mod seat;
 mod upgrade;
 
 use std::io::Write as _;

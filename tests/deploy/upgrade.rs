@@ -1,91 +1,156 @@
-//! Two versions in one fleet: the binary of another release beside this one.
-//!
-//! Runs when `GRAPEVINE_TEST_PREVIOUS` names a binary.
+//! Two versions in one fleet: the binary of the version before this one beside this one.
 
+use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use super::process::{Engine, Process, Router, chat, free_tcp, free_udp, get, wait_for};
-use super::{say, with};
+use super::client::{Resolver, Traffic};
+use super::process::{Engine, LIMIT, Router, binary, chat, free_udp, get, wait_for};
+use super::seat::{Seat, retire};
+use super::{previous, say};
 
-/// Prefixes that the other release is asked first.
+/// Prefixes that each is asked first.
 const PREFIXES: usize = 20;
 
-struct Previous {
-    /// Held while it runs.
-    _process: Process,
-    url: String,
+/// Routers that are replaced.
+const ROUTERS: usize = 3;
+
+/// Tokens of a stream: half a second of generation.
+const STREAM_TOKENS: u32 = 25;
+
+/// What `arguments` print, with one engine set.
+fn printed(binary: &str, arguments: &[&str], settings: &[(&str, String)]) -> Vec<u8> {
+    let ours = |name: &str| name.starts_with("GRAPEVINE_") || name.starts_with("OTEL_");
+    let output = Command::new(binary)
+        .args(arguments)
+        .env_clear()
+        .envs(std::env::vars().filter(|(name, _)| !ours(name)))
+        .env("GRAPEVINE_REPLICAS", "http://127.0.0.1:8000")
+        .envs(settings.iter().cloned())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
 }
 
-/// A router of the other release.
-fn previous(binary: &str, settings: &[(&str, String)]) -> Previous {
-    let (listen, admin) = (free_tcp(), free_tcp());
-    let mut command = Command::new(binary);
-    command.arg("serve");
-    let mut all = settings.to_vec();
-    all.extend([("GRAPEVINE_LISTEN", listen.clone()), ("GRAPEVINE_ADMIN_LISTEN", admin.clone())]);
-    let process = Process::spawn(command, &all);
-    wait_for("the other release to be ready", || {
-        (get(&format!("http://{admin}/readyz")).0 == 200).then_some(())
-    });
-    Previous { _process: process, url: format!("http://{listen}") }
+/// Wire version and hash scheme: routers that have both in common understand each other.
+fn speaks(binary: &str) -> (u64, u64) {
+    let version: Value = serde_json::from_slice(&printed(binary, &["version", "--json"], &[])).unwrap();
+    let number = |name: &str| version[name].as_u64().unwrap();
+    (number("wire_version"), number("hash_scheme"))
+}
+
+/// Every setting that a version knows, as it would be written.
+fn settings(binary: &str, set: &[(&str, String)]) -> BTreeMap<String, String> {
+    let rows: Value = serde_json::from_slice(&printed(binary, &["config", "--json"], set)).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    rows.as_array().unwrap().iter().map(|row| (text(&row["name"]), text(&row["value"]))).collect()
 }
 
 #[test]
-fn another_release_beside_this_one_breaks_nothing() {
-    let Ok(binary) = std::env::var("GRAPEVINE_TEST_PREVIOUS") else {
-        return say("SKIPPED: GRAPEVINE_TEST_PREVIOUS names no binary of another release");
-    };
+fn what_one_version_has_seen_the_other_matches() {
+    let Some(old) = previous::binary() else { return };
     let engines: Vec<Engine> = (0..4).map(|_| Engine::start(&[])).collect();
     let replicas: Vec<String> = engines.iter().map(|engine| engine.url.clone()).collect();
-    let (old_gossip, new_gossip) = (free_udp(), free_udp());
-    let settings = |gossip: &str| {
-        vec![
-            ("GRAPEVINE_GOSSIP_LISTEN", gossip.to_owned()),
-            ("GRAPEVINE_GOSSIP_SEEDS", format!("{old_gossip},{new_gossip}")),
+    let gossip = [free_udp(), free_udp()];
+    let start = |number: usize, command: Command| {
+        let settings = [
+            ("GRAPEVINE_GOSSIP_LISTEN", gossip[number].clone()),
+            ("GRAPEVINE_GOSSIP_SEEDS", gossip.join(",")),
             ("GRAPEVINE_CLUSTER_SECRET", "a secret of the test".to_owned()),
-            ("GRAPEVINE_REPLICAS", replicas.join(",")),
             ("GRAPEVINE_DEBUG_HEADERS", "true".to_owned()),
-        ]
+        ];
+        Router::start_with(command, &replicas, &settings)
     };
-    let old = previous(&binary, &settings(&old_gossip));
-    let new = Router::start(&replicas, &settings(&new_gossip));
-    let alike = wait_for("the two to meet and to say what they speak", || {
-        let status: Value = serde_json::from_slice(&get(&format!("{}/api/v1/status", new.admin)).1).ok()?;
-        let peer = status["peers"].as_array()?.first()?.clone();
-        peer["live"].as_bool().filter(|live| *live)?;
-        peer["compatible"].as_bool()
-    });
-    say(&format!("{binary} and this build speak alike: {alike}"));
-
-    if alike {
-        known_to_both(&old.url, &new);
+    let routers = [start(0, previous::serve(old)), start(1, Router::command())];
+    let alike = speaks(old) == speaks(&binary());
+    for router in &routers {
+        let said = wait_for("the two to meet and to say what they speak", || says_of_its_peer(router));
+        assert_eq!(said, alike, "what a version says and what its routers think of each other");
     }
-    let targets = format!("{},{}", old.url, new.url);
-    let mut load = Process::start(
-        &[&["load"], &*with(&format!("{targets} --seconds 0"), "--seconds", "3")].concat(),
-        &[],
-    );
-    assert_eq!(load.end().code(), Some(0), "{}", load.log());
-    load.line(|line| line.contains(" 0 failed").then_some(()));
+    say(&format!("{old} and this build speak alike: {alike}"));
+    if alike {
+        known_to_the_other("old", &routers[0], &routers[1]);
+        known_to_the_other("new", &routers[1], &routers[0]);
+    }
 }
 
-/// What the other release has seen is matched here, once gossip has brought it.
-fn known_to_both(old: &str, new: &Router) {
-    let ask = |prefix: usize, question: &str| {
-        let system = format!("{prefix} ").repeat(500);
-        serde_json::json!([{"role": "system", "content": system}, {"role": "user", "content": question}])
+fn status(router: &Router) -> Option<Value> {
+    serde_json::from_slice(&get(&format!("{}/api/v1/status", router.admin)).1).ok()
+}
+
+/// Whether a router understands the other one, once it knows.
+fn says_of_its_peer(router: &Router) -> Option<bool> {
+    let status = status(router)?;
+    let peer = status["peers"].as_array()?.first()?;
+    peer["live"].as_bool().filter(|live| *live)?;
+    peer["compatible"].as_bool()
+}
+
+/// What one router has seen is matched by the other, once gossip has brought it.
+fn known_to_the_other(what: &str, one: &Router, other: &Router) {
+    let ask = |router: &Router, prefix: usize| {
+        let system = format!("{what} {prefix} ").repeat(400);
+        let question = serde_json::json!([
+            {"role": "system", "content": system},
+            {"role": "user", "content": router.url},
+        ]);
+        let (head, _) = chat(&router.url, &question);
+        assert_eq!(head.status, 200);
+        head
     };
-    for prefix in 0..PREFIXES {
-        assert_eq!(chat(old, &ask(prefix, "one")).0.status, 200);
-    }
-    wait_for("what the other release has seen", || {
-        (new.status().gossip.entries_received >= PREFIXES as u64).then_some(())
-    });
+    let heard = || status(other)?["gossip"]["entries_received"].as_u64();
+    let before = wait_for("its status", heard);
+    (0..PREFIXES).for_each(|prefix| drop(ask(one, prefix)));
+    let all = before + PREFIXES as u64;
+    wait_for("what one has seen", || heard().filter(|entries| *entries >= all));
     let matched = |prefix: &usize| {
-        let (head, _) = chat(&new.url, &ask(*prefix, "two"));
-        head.header("x-grapevine-matched-tokens").is_some_and(|tokens| tokens != "0")
+        ask(other, *prefix).header("x-grapevine-matched-tokens").is_some_and(|tokens| tokens != "0")
     };
-    assert_eq!((0..PREFIXES).filter(matched).count(), PREFIXES);
+    assert_eq!((0..PREFIXES).filter(matched).count(), PREFIXES, "seen by the {what} one first");
+}
+
+#[test]
+fn an_upgrade_router_by_router_under_load_fails_no_request() {
+    let Some(old) = previous::binary() else { return };
+    let engines: Vec<_> = (0..2).map(|_| Engine::start(&["--decode-ms-per-token", "20"])).collect();
+    let replicas: Vec<_> = engines.iter().map(|engine| engine.url.clone()).collect();
+    let seeds: Vec<_> = (0..ROUTERS).map(|_| free_udp()).collect();
+    let seats: Vec<_> = (0..ROUTERS).map(|number| Seat::new(number, &seeds)).collect();
+    let begin = |seat: &Seat| seat.start(previous::serve(old), &replicas);
+    let mut routers: Vec<_> = seats.iter().map(begin).collect();
+
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let client = grapevine_testkit::load::http_client(32, LIMIT).unwrap();
+    let traffic = {
+        let _inside = runtime.enter();
+        Traffic::start(16, STREAM_TOKENS, &Resolver::start(&routers, &client), &client)
+    };
+    for (seat, router) in seats.iter().zip(&mut routers) {
+        retire(router);
+        *router = seat.start(Router::command(), &replicas);
+        wait_for("it to be met", || (router.status().gossip.live_peers == ROUTERS - 1).then_some(()));
+        wait_for("it to carry load", || (router.status().inflight > 0).then_some(()));
+    }
+    let (done, failed) = runtime.block_on(traffic.end());
+    assert_eq!(failed, Vec::<String>::new(), "{done} were whole");
+    say(&format!("{ROUTERS} routers of {old} were replaced: {done} streams, 0 failed"));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+}
+
+/// Every setting that the old version has a value for, said aloud, is understood by this one as the old one understood it.
+#[test]
+fn settings_of_the_version_before_mean_the_same() {
+    let Some(old) = previous::binary() else { return };
+    let before = settings(old, &[]);
+    let is_said = |(name, value): &(&String, &String)| name.starts_with("GRAPEVINE_") && *value != "none";
+    let said: Vec<(&str, String)> =
+        before.iter().filter(is_said).map(|(name, value)| (name.as_str(), value.clone())).collect();
+    printed(&binary(), &["config", "--check"], &said);
+    let after = settings(&binary(), &said);
+    for (name, value) in said {
+        assert_eq!(after.get(name), Some(&value), "{name}");
+    }
 }

@@ -13,6 +13,7 @@ mod lost_cache;
 mod memory;
 mod process;
 mod rolling;
+mod seat;
 mod silence;
 mod top;
 mod trouble;

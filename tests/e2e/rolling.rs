@@ -3,49 +3,13 @@
 use std::time::Duration;
 
 use super::client::{Resolver, Traffic};
-use super::process::{Engine, LIMIT, Router, free_tcp, free_udp, get, wait_for};
+use super::process::{Engine, LIMIT, Router, free_udp, wait_for};
+use super::seat::{Seat, retire};
 
 const ROUTERS: usize = 3;
 
-/// Longer than a client needs to see that a router is not ready, on a machine that is busy.
-const DRAIN_DELAY: &str = "1500ms";
-
 /// One second and a half of generation: longer than the delay, so that streams outlive it.
 const STREAM_TOKENS: u32 = 75;
-
-/// A router whose addresses stay the same when it is started again.
-struct Seat {
-    settings: Vec<(&'static str, String)>,
-}
-
-impl Seat {
-    fn new(number: usize, seeds: &[String]) -> Self {
-        let set = |name, value: &str| (name, value.to_owned());
-        let settings = vec![
-            set("GRAPEVINE_ROUTER_ID", &format!("r{number}")),
-            set("GRAPEVINE_LISTEN", &free_tcp()),
-            set("GRAPEVINE_ADMIN_LISTEN", &free_tcp()),
-            set("GRAPEVINE_GOSSIP_LISTEN", &seeds[number]),
-            set("GRAPEVINE_GOSSIP_SEEDS", &seeds.join(",")),
-            set("GRAPEVINE_DRAIN_DELAY", DRAIN_DELAY),
-        ];
-        Self { settings }
-    }
-
-    fn start(&self, replicas: &[String]) -> Router {
-        Router::start(replicas, &self.settings)
-    }
-}
-
-/// Stops a router as a supervisor does, and says how it went.
-fn retire(router: &mut Router) {
-    router.process.signal("TERM");
-    wait_for("readiness to fall", || (get(&format!("{}/readyz", router.admin)).0 != 200).then_some(()));
-    assert_eq!(router.process.end().code(), Some(0), "{}", router.process.log());
-    let log = router.process.log();
-    let at = |text: &str| log.find(text).unwrap_or_else(|| panic!("{text} in\n{log}"));
-    assert!(at("draining: not ready") < at("stopped"), "{log}");
-}
 
 #[test]
 fn a116_a_rolling_restart_under_load_with_long_streams_fails_no_request() {
@@ -53,7 +17,7 @@ fn a116_a_rolling_restart_under_load_with_long_streams_fails_no_request() {
     let replicas: Vec<_> = engines.iter().map(|engine| engine.url.clone()).collect();
     let seeds: Vec<_> = (0..ROUTERS).map(|_| free_udp()).collect();
     let seats: Vec<_> = (0..ROUTERS).map(|number| Seat::new(number, &seeds)).collect();
-    let mut routers: Vec<_> = seats.iter().map(|seat| seat.start(&replicas)).collect();
+    let mut routers: Vec<_> = seats.iter().map(|seat| seat.start(Router::command(), &replicas)).collect();
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let client = grapevine_testkit::load::http_client(64, LIMIT).unwrap();
@@ -64,7 +28,7 @@ fn a116_a_rolling_restart_under_load_with_long_streams_fails_no_request() {
     for (seat, router) in seats.iter().zip(&mut routers) {
         wait_for("it to carry load", || (router.status().inflight > 0).then_some(()));
         retire(router);
-        *router = seat.start(&replicas);
+        *router = seat.start(Router::command(), &replicas);
         wait_for("it to be met again", || (router.status().gossip.live_peers == ROUTERS - 1).then_some(()));
     }
     let last = routers.last().unwrap();

@@ -14,11 +14,10 @@
 //! answer    0xB1 | 1 | salt 16  | AES-256-GCM(body) + tag 16                 0xB0 | 1 | salt 16 | body
 //! ```
 
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use ring::hkdf;
-use ring::rand::{SecureRandom, SystemRandom};
+use ring::aead::LessSafeKey;
 
 use crate::config::MeshConfig;
+use crate::crypt::{self, KEY_ID_BYTES, TAG_BYTES, fill_random};
 
 const SEALED: u8 = 0xB1;
 const PLAIN: u8 = 0xB0;
@@ -30,8 +29,9 @@ const ANSWER_INFO: &[u8] = b"grapevine exchange answer v1";
 const KEY_ID_SALT: &[u8] = b"grapevine exchange key id v1";
 
 const SALT_BYTES: usize = 16;
-const KEY_ID_BYTES: usize = 4;
-const TAG_BYTES: usize = 16;
+
+/// Each key seals one message.
+const ONCE: crypt::Once = [0; 12];
 
 /// Bytes that sealing adds to an answer, at most.
 pub(crate) const ANSWER_OVERHEAD: usize = 2 + SALT_BYTES + TAG_BYTES;
@@ -152,53 +152,25 @@ impl Exchange {
     }
 
     fn key(&self, secret: &Secret, salt: &[u8], label: &[u8]) -> LessSafeKey {
-        let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(&secret.bytes);
-        let info = [label, self.cluster_id.as_bytes()];
-        let okm = prk.expand(&info, &AES_256_GCM).expect("32 bytes are far below HKDF's limit");
-        LessSafeKey::new(UnboundKey::from(okm))
+        crypt::derive(&secret.bytes, salt, [label, self.cluster_id.as_bytes()])
     }
 }
 
 fn key_id(secret: &[u8], cluster_id: &str) -> [u8; KEY_ID_BYTES] {
-    struct Len;
-    impl hkdf::KeyType for Len {
-        fn len(&self) -> usize {
-            KEY_ID_BYTES
-        }
-    }
-    let mut id = [0; KEY_ID_BYTES];
-    let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, KEY_ID_SALT).extract(secret);
-    prk.expand(&[QUESTION_INFO, cluster_id.as_bytes()], Len)
-        .and_then(|okm| okm.fill(&mut id))
-        .expect("4 bytes are far below HKDF's limit");
-    id
-}
-
-/// Each key seals one message.
-fn nonce() -> Nonce {
-    Nonce::assume_unique_for_key([0; NONCE_LEN])
+    crypt::key_id(secret, KEY_ID_SALT, [QUESTION_INFO, cluster_id.as_bytes()])
 }
 
 fn seal(key: &LessSafeKey, head: Vec<u8>, body: &[u8]) -> Vec<u8> {
-    let mut sealed = body.to_vec();
-    key.seal_in_place_append_tag(nonce(), Aad::from(&head), &mut sealed)
-        .expect("a message is far below AES-GCM's limit of 64 GiB");
-    let mut bytes = head;
-    bytes.extend(sealed);
-    bytes
+    crypt::seal(key, ONCE, head, body)
 }
 
 fn open(key: &LessSafeKey, bytes: &[u8], head_len: usize) -> Result<Vec<u8>, NotOurs> {
-    let (head, body) = bytes.split_at_checked(head_len).ok_or(NotOurs)?;
-    let mut body = body.to_vec();
-    let len = key.open_in_place(nonce(), Aad::from(head), &mut body).map_err(|_| NotOurs)?.len();
-    body.truncate(len);
-    Ok(body)
+    crypt::open(key, ONCE, bytes, head_len).ok_or(NotOurs)
 }
 
 fn random_salt() -> Salt {
     let mut salt = Salt::default();
-    SystemRandom::new().fill(&mut salt).expect("the system has a random source, or nothing is safe");
+    fill_random(&mut salt);
     salt
 }
 

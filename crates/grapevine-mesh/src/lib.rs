@@ -44,6 +44,7 @@ mod answer;
 mod ask;
 mod config;
 mod counters;
+mod crypt;
 mod exchange;
 mod handle;
 mod net;

@@ -6,6 +6,7 @@
 pub mod actors;
 pub mod admin;
 pub mod app;
+mod atomic;
 pub mod auth;
 pub mod bounded;
 mod client;

@@ -9,9 +9,10 @@
 //! Neither ever removes the last replica: [`Standing`] is a rank, and a pick takes the best rank
 //! that anybody has.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-
 use grapevine_tree::Millis;
+
+use crate::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
 /// First ejection after a connect error, ms: about what a listener needs to come back.
 const EJECT_FIRST_MS: u64 = 1_000;
@@ -129,7 +130,8 @@ impl Health {
         }
         if self.ejections.load(Relaxed) != 0 {
             self.ejections.store(0, Relaxed);
-            self.ejected_until.store(0, Relaxed);
+            // Who is ejected after this counts from 0: see `eject`.
+            self.ejected_until.swap(0, Release);
         }
     }
 
@@ -169,7 +171,9 @@ impl Health {
         let doublings = self.ejections.load(Relaxed).min(16);
         let span = (EJECT_FIRST_MS << doublings).min(EJECT_MAX_MS) as f32 * (0.75 + 0.5 * jitter);
         let next = now + (span as u64).clamp(1, EJECT_MAX_MS);
-        if self.ejected_until.compare_exchange(until, next, Relaxed, Relaxed).is_ok() {
+        // Acquire: an ejection on top of a success that has ended one must not lose its count to that success,
+        // since the next success ends only what is counted.
+        if self.ejected_until.compare_exchange(until, next, Acquire, Relaxed).is_ok() {
             self.ejections.fetch_add(1, Relaxed);
         }
     }

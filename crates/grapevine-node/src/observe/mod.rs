@@ -4,4 +4,5 @@
 pub mod decisions;
 pub mod history;
 pub mod log;
+pub mod pace;
 pub mod taught;
