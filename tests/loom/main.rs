@@ -1,7 +1,5 @@
 //! Runs the models of `models/`: what must hold of the lock-free parts in whatever order threads run.
 
-#![expect(clippy::unwrap_used, reason = "a test fails where it cannot run")]
-
 use std::path::Path;
 use std::process::Command;
 
