@@ -84,9 +84,12 @@ impl Copy<'_> {
         let length = end.saturating_sub(self.from);
         let rest = self.raw.get(self.from..).unwrap_or_default();
         let room = self.out.get_mut(self.to..).unwrap_or_default();
-        match (rest.first_chunk::<RUN>(), room.first_chunk_mut()) {
-            (Some(from), Some(to)) if length <= RUN => *to = *from,
-            _ => room.iter_mut().zip(rest).take(length).for_each(|(to, from)| *to = *from),
+        if let (Some(from), Some(to)) = (rest.first_chunk::<RUN>(), room.first_chunk_mut::<RUN>())
+            && length <= RUN
+        {
+            *to = *from;
+        } else if let (Some(from), Some(to)) = (rest.get(..length), room.get_mut(..length)) {
+            to.copy_from_slice(from);
         }
         self.from += length;
         self.to += length;
