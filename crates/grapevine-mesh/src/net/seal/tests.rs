@@ -109,6 +109,18 @@ fn a_recording_is_no_good_to_anyone_else() {
     }
 }
 
+/// Else a stranger has a router answer itself, so that it takes its own tag for the peer's, and reads what it
+/// says to the peer as the peer's word.
+#[test]
+fn own_datagrams_sent_back_are_dropped() {
+    let mut alone = node(1, &[SECRET]);
+    let ask = alone.sealed.write(b"hello", addr(2)).remove(0);
+    assert!(alone.sealed.read(&ask, addr(2)).is_err(), "an ask of its own is not answered");
+    let (mut a, b) = pair();
+    let data = a.sealed.write(b"hello", b.addr).remove(0);
+    assert!(a.sealed.read(&data, b.addr).is_err());
+}
+
 #[test]
 fn a_recording_is_no_good_after_the_receiver_restarted() {
     let (mut a, b) = pair();
