@@ -158,6 +158,10 @@ impl Sealed {
         if datagram.len() > MAX_DATAGRAM || datagram.len() < SEALED_BYTES + TAG_BYTES {
             return Err(Reject::Foreign);
         }
+        // Ours, sent back by a stranger: it must not be answered with our tag, or read, as if it were a peer's.
+        if header.salt == self.salt {
+            return Err(Reject::Misdirected);
+        }
         if header.to != self.tag || header.kind == Kind::Ask {
             return self.read_unbound(&header, datagram, from);
         }
