@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, UdpSocket};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use grapevine_node::admin::status::Status;
@@ -26,6 +26,8 @@ const KEEP_LINES: usize = 40;
 pub(crate) struct Process {
     child: Child,
     log: Arc<Mutex<VecDeque<String>>>,
+    /// Of its two outputs.
+    readers: [JoinHandle<()>; 2],
 }
 
 impl Process {
@@ -50,9 +52,9 @@ impl Process {
             .spawn()
             .unwrap();
         let log = Arc::default();
-        collect(child.stdout.take().unwrap(), &log);
-        collect(child.stderr.take().unwrap(), &log);
-        Self { child, log }
+        let readers =
+            [collect(child.stdout.take().unwrap(), &log), collect(child.stderr.take().unwrap(), &log)];
+        Self { child, log, readers }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -90,10 +92,12 @@ impl Process {
         assert!(Command::new("kill").args([format!("-{name}"), pid]).status().unwrap().success());
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and until all that it said is in the log.
     pub(crate) fn end(&mut self) -> ExitStatus {
         let child = &mut self.child;
-        wait_for("the end of a process", || child.try_wait().unwrap())
+        let status = wait_for("the end of a process", || child.try_wait().unwrap());
+        wait_for("its last words", || self.readers.iter().all(JoinHandle::is_finished).then_some(()));
+        status
     }
 }
 
@@ -107,7 +111,7 @@ impl Drop for Process {
     }
 }
 
-fn collect(from: impl Read + Send + 'static, log: &Arc<Mutex<VecDeque<String>>>) {
+fn collect(from: impl Read + Send + 'static, log: &Arc<Mutex<VecDeque<String>>>) -> JoinHandle<()> {
     let log = Arc::clone(log);
     thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
@@ -117,7 +121,7 @@ fn collect(from: impl Read + Send + 'static, log: &Arc<Mutex<VecDeque<String>>>)
             }
             log.push_back(line);
         }
-    });
+    })
 }
 
 /// Waits until `condition` gives something.
