@@ -20,7 +20,7 @@ use crate::runtime::{self, Signals};
 #[derive(Args, Debug, Clone)]
 pub(crate) struct LoadArgs {
     /// Base URLs of the routers
-    #[arg(required = true, value_name = "URL", value_delimiter = ',')]
+    #[arg(required = true, value_name = "URL", value_delimiter = ',', value_parser = base_url)]
     targets: Vec<String>,
 
     /// What requests share: uniform, head, zipf or chat
@@ -67,6 +67,16 @@ pub(crate) struct LoadArgs {
     /// Prompts differ between seeds
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+}
+
+/// A base URL, as far as that can be seen without asking it.
+pub(crate) fn base_url(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    match rest {
+        Some(host) if !host.is_empty() && !host.starts_with('/') => Ok(text.to_owned()),
+        Some(_) => Err("no host in it: write http://host:port".to_owned()),
+        None => Err("no scheme in it: write http://host:port or https://host:port".to_owned()),
+    }
 }
 
 /// How often a line is printed.

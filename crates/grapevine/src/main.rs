@@ -29,12 +29,6 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use mimalloc::MiMalloc;
-
-/// A request is many small pieces of memory, most of them of the HTTP libraries: docs/performance.md has what it
-/// gains.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// An LLM inference router that runs as a fleet and keeps the prefix-cache hit rate of one.
 ///

@@ -38,6 +38,15 @@ fn a_wrong_configuration_is_exit_code_64_everywhere() {
 }
 
 #[test]
+fn an_address_that_is_no_url_is_said_at_once() {
+    for args in [&["load", "127.0.0.1:9"][..], &["load", "http://"], &["up", "--replicas", "127.0.0.1:9"]] {
+        let (code, _, stderr) = run(args, &[]);
+        assert_eq!(code, Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains("write http://host:port"), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
 fn config_shows_what_serve_would_run_with() {
     let secret = "correct horse battery staple";
     let env = [REPLICA, ("GRAPEVINE_CLUSTER_SECRET", secret), ("GRAPEVINE_LISTEN", "127.0.0.1:1234")];

@@ -1,10 +1,14 @@
 //! From a request body to a prefix key, off the I/O path where that takes long.
 
 use std::cell::RefCell;
+use std::num::NonZero;
+use std::sync::LazyLock;
+use std::thread;
 
 use bytes::Bytes;
 use grapevine_tree::{Api, Extractor, KeySeed, Prompt};
 use ring::hmac;
+use tokio::sync::Semaphore;
 
 use crate::config::Secret;
 
@@ -43,6 +47,11 @@ pub(super) async fn extract(seed: KeySeed, api: Api, body: &Bytes) -> Prompt {
     read(body, move |body| extract_here(seed, api, body)).await
 }
 
+/// Large bodies that are read at the same time: one for each core, since reading computes and does not wait. Each
+/// needs its text once more in memory meanwhile.
+static LARGE: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new(thread::available_parallelism().map_or(1, NonZero::get)));
+
 /// What `look` finds in `body`. Where that takes long, streams of this thread go on meanwhile.
 pub(super) async fn read<T>(body: &Bytes, look: impl FnOnce(&[u8]) -> T + Send + 'static) -> T
 where
@@ -51,8 +60,14 @@ where
     if body.len() <= INLINE_BYTES {
         return look(body);
     }
+    let Ok(turn) = LARGE.acquire().await else { return T::default() };
     let body = body.clone();
-    tokio::task::spawn_blocking(move || look(&body)).await.unwrap_or_default()
+    let looking = move || {
+        // Held until it is read, also when nobody waits for that any more.
+        let _turn = turn;
+        look(&body)
+    };
+    tokio::task::spawn_blocking(looking).await.unwrap_or_default()
 }
 
 fn extract_here(seed: KeySeed, api: Api, body: &[u8]) -> Prompt {

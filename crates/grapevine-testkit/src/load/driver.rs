@@ -14,6 +14,9 @@ use super::turns::{Turn, Turns};
 use crate::engine::DEFAULT_MODEL;
 use crate::workload::Ask;
 
+/// Pause after a target that could not be reached.
+const AFTER_UNREACHED: Duration = Duration::from_millis(1);
+
 /// How to send a workload.
 #[derive(Clone, Debug)]
 pub struct LoadConfig {
@@ -176,7 +179,11 @@ impl<I: Iterator<Item = Ask>> Run<'_, I> {
             let body = ask.body(&config.model, config.max_tokens, config.stream);
             let request = post(&self.load.client, url, config.api_key.as_deref(), body);
             match exchange(request, config.stream, outcome).await {
-                Err(Failure::Unreached(text)) => error = text,
+                Err(Failure::Unreached(text)) => {
+                    // It may have failed without ever waiting: others, and a signal, must have their turn.
+                    tokio::time::sleep(AFTER_UNREACHED).await;
+                    error = text;
+                }
                 result => return result.map_err(Failure::into_text),
             }
         }

@@ -25,6 +25,7 @@ use self::sample::{Sample, SideSample};
 use self::side::{Plan, Side};
 use self::view::Live;
 use crate::Failure;
+use crate::load::base_url;
 use crate::runtime::{self, Signals};
 
 /// How often the view is drawn anew.
@@ -54,7 +55,7 @@ pub(crate) struct UpArgs {
     policy: String,
 
     /// Real engines instead of simulated ones: base URLs
-    #[arg(long, value_name = "URL", value_delimiter = ',', conflicts_with = "engines")]
+    #[arg(long, value_name = "URL", value_delimiter = ',', value_parser = base_url, conflicts_with = "engines")]
     replicas: Vec<String>,
 
     /// Model to ask real engines for; asked from them when not given
