@@ -92,7 +92,7 @@ impl Server {
         let connector = Arc::new(Connector::new(router, self.tls, self.patience));
         let (closing, seen) = watch::channel(false);
         let mut connections = JoinSet::new();
-        let mut close = std::pin::pin!(close);
+        let mut close = pin!(close);
         loop {
             tokio::select! {
                 accepted = self.room.next(&self.listener) => match accepted {

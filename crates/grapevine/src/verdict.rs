@@ -155,30 +155,30 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_winner_is_marked_and_idle_votes_are_left_out() {
+    /// A decision between so many candidates, of which these are shown.
+    fn decision(total: usize, candidates: Vec<CandidateView>) -> DecisionView {
         let json = r#"{"seq":1,"at_ms":1,"router":"r1","path":null,"request_id":null,"trace_id":null,
             "model":"m","attempt":1,"lookup":"answered","reason":"spill","replica":"b","prompt_tokens":400,
             "matched_tokens":300,"best_matched_tokens":380,"teacher":"r2","guarded":null,"tied":1,
-            "decision_us":14,"outcome":"ok","reported_cached_tokens":296,"candidates_total":9,"candidates":[]}"#;
-        let mut decision: DecisionView = serde_json::from_str(json).unwrap();
-        decision.candidates = vec![candidate("b", 1_200.0, true), candidate("a", 4_800.0, false)];
+            "decision_us":14,"outcome":"ok","reported_cached_tokens":296,"candidates_total":0,"candidates":[]}"#;
+        DecisionView { candidates_total: total, candidates, ..serde_json::from_str(json).unwrap() }
+    }
+
+    #[test]
+    fn the_winner_is_marked_and_idle_votes_are_left_out() {
+        let decision = decision(9, vec![candidate("b", 1_200.0, true), candidate("a", 4_800.0, false)]);
         let text = text(&decision, 80);
         assert!(text.starts_with("b: another holds more"), "{text}");
         assert!(text.contains("\n> b ") && text.contains("\n  a ") && text.contains("4.8k"), "{text}");
         assert!(text.contains("380 tokens at most") && text.contains("and 7 more"), "{text}");
         assert!(!text.contains("kv"), "{text}");
     }
+
     #[test]
     fn without_room_for_a_table_nothing_is_cut_off() {
-        let json = r#"{"seq":1,"at_ms":1,"router":"r1","path":null,"request_id":null,"trace_id":null,
-            "model":"m","attempt":1,"lookup":"answered","reason":"spill","replica":"b","prompt_tokens":400,
-            "matched_tokens":300,"best_matched_tokens":380,"teacher":"r2","guarded":null,"tied":1,
-            "decision_us":14,"outcome":"ok","reported_cached_tokens":296,"candidates_total":2,"candidates":[]}"#;
-        let mut decision: DecisionView = serde_json::from_str(json).unwrap();
-        decision.candidates =
+        let candidates =
             vec![candidate("10.0.0.1:8000", 1_200.0, true), candidate("10.0.0.2:8000", 4_800.0, false)];
-        let text = text(&decision, 34);
+        let text = text(&decision(2, candidates), 34);
         assert!(text.lines().all(|line| line.chars().count() <= 34), "{text}");
         assert!(text.contains("> 10.0.0.1:8000\n    sum 1.2k, holds 300,\n    prefix 1.2k\n"), "{text}");
     }
