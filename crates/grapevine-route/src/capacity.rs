@@ -111,6 +111,15 @@ impl CapacityEstimate {
         held >= SURE_HELD && lost <= held * SURE_SHARE + SURE_LOST
     }
 
+    /// How likely it is that something `depth` tokens deep is gone, by what was lost that lay less deep and found
+    /// that lay deeper: more than 0, less than 1.
+    pub fn chance_of_loss(&self, depth: u64) -> f32 {
+        let at = step(depth);
+        let held: f32 = self.held[at..].iter().sum();
+        let lost: f32 = self.lost[..=at].iter().sum();
+        (lost + 0.5) / (held + lost + 1.0)
+    }
+
     /// The deepest step with at least `looks` finds in it and beyond; the first when there are none.
     fn deepest(&self, looks: f32) -> usize {
         let mut beyond = 0.0;

@@ -13,18 +13,24 @@
 //!   one burst do not accuse the first, nor those that wait in a slow engine's queue;
 //! - all of its tail was gone, and the tail was worth caching (`DEEP_TOKENS`).
 //!
-//! `ROW` such failures within `ROW_MS` are a lost cache, where one loss explains them all: it came after
+//! A row of such failures within `ROW_MS` is a lost cache, where one loss explains them all: it came after
 //! the last use of each of them and before the first answer, and nothing from before it was found since.
 //! A small cache that evicts fails otherwise: what it lost was used, and so was there, when the cache
-//! should have been gone already. A verdict is cheap when wrong (one replica's credit, relearnt within
+//! should have been gone already. How long a row: until it is too unlikely to be chance (`SURPRISE`), as
+//! often as things that lay so deep were lost before. A verdict is cheap when wrong (one replica's credit, relearnt within
 //! minutes), but each one doubles the row that the next needs, for `FORGIVE_MS`.
 
 use grapevine_tree::{LastUse, Millis};
 
 use crate::capacity::CapacityEstimate;
 
-/// Failures in a row that make a lost cache.
+/// Failures in a row that make a lost cache, at least.
 const ROW: usize = 3;
+
+/// How unlikely a row must be by chance: the sum of each failure's ln(1 / chance), here one row in a million.
+/// Where nothing was ever lost that is three failures, where an eighth was it is seven. A row of three whatever
+/// was lost before accused busy engines with full caches every few minutes.
+const SURPRISE: f32 = 14.0;
 
 /// Failures further apart are no row.
 const ROW_MS: Millis = 30_000;
@@ -43,7 +49,7 @@ const SLOW_KEPT: f32 = 63.0 / 64.0;
 /// A tail shorter than this tells nothing: engines cache whole blocks, estimates are off by some.
 const DEEP_TOKENS: u32 = 1_024;
 
-/// A verdict doubles the next row at most this often: 48 failures.
+/// A verdict doubles what the next row needs at most this often.
 const MAX_STRIKES: u32 = 4;
 
 /// One verdict is forgiven after this long.
@@ -122,8 +128,10 @@ pub struct Feedback {
 /// Failures that one loss may explain.
 #[derive(Clone, Debug, Default)]
 struct Row {
-    /// How deep they lay. At most 48: then they convict.
+    /// How deep they lay. A few hundred at most: then they convict.
     depths: Vec<u64>,
+    /// How unlikely they are by chance.
+    surprise: f32,
     began: Millis,
     /// The loss came after the last use of each of them,
     after: Millis,
@@ -218,8 +226,9 @@ impl Feedback {
         if now.saturating_sub(self.row.began) > ROW_MS || !self.row.explains(used_at, answered_at) {
             self.acquit();
         }
-        self.row.add(last_use.newer_tokens, used_at, answered_at, now);
-        (self.row.depths.len() >= ROW << self.strikes).then(|| self.convict(now))
+        let surprise = -self.capacity.chance_of_loss(last_use.newer_tokens).ln();
+        self.row.add(last_use.newer_tokens, surprise, used_at, answered_at, now);
+        self.row.convicts(self.strikes).then(|| self.convict(now))
     }
 
     /// The failures so far were no row: then they tell of the cache's size like any other.
@@ -246,13 +255,19 @@ impl Row {
         self.depths.is_empty() || self.after.max(used_at) < self.before.min(answered_at)
     }
 
-    fn add(&mut self, depth: u64, used_at: Millis, answered_at: Millis, now: Millis) {
+    fn add(&mut self, depth: u64, surprise: f32, used_at: Millis, answered_at: Millis, now: Millis) {
         if self.depths.is_empty() {
             *self = Self { began: now, after: used_at, before: answered_at, ..Self::default() };
         }
         self.after = self.after.max(used_at);
         self.before = self.before.min(answered_at);
         self.depths.push(depth);
+        self.surprise += surprise;
+    }
+
+    /// Whether it is long enough, after so many verdicts.
+    fn convicts(&self, strikes: u32) -> bool {
+        self.depths.len() >= ROW << strikes && self.surprise >= SURPRISE * (1 << strikes) as f32
     }
 
     /// Whether a success shows that nothing was lost: what was used before the loss, and prefilled within
