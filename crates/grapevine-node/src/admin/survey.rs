@@ -27,7 +27,6 @@ use crate::discovery::SourceView;
 use crate::observe::history::{History, STEP_MS};
 use crate::proxy::Proxy;
 use crate::replica::Replica;
-use crate::replica::health::Standing;
 use crate::telemetry::{ExportCounts, Exports};
 
 /// What warnings look back at, ms.
@@ -86,11 +85,11 @@ impl Observatory {
     /// not draining, and a replica may be alive; at the start also what those serve.
     pub fn ready(&self) -> bool {
         let now = self.clock.now();
-        let alive = |r: &Arc<Replica>| r.health.standing(now) <= Standing::Suspect;
         let willing = self.mesh.is_joined() && !self.draining.load(Relaxed);
         let set = self.replicas.replicas().load();
-        let told = self.clock.uptime() >= MODELS_WAIT || !set.open().any(|r| alive(r) && r.is_unasked());
-        willing && told && set.open().any(alive)
+        let told =
+            self.clock.uptime() >= MODELS_WAIT || !set.open().any(|r| r.is_reachable(now) && r.is_unasked());
+        willing && told && set.open().any(|r| r.is_reachable(now))
     }
 
     /// Whether it goes away.

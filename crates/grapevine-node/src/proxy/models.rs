@@ -21,7 +21,6 @@ use crate::bounded::{self, ReadError};
 use crate::engine::models::{LIMIT, MAX_BYTES, PATH};
 use crate::error::RouterError;
 use crate::replica::Replica;
-use crate::replica::health::Standing;
 
 /// Age at which a list is asked for again: clients poll it.
 const FRESH: Duration = Duration::from_secs(2);
@@ -58,6 +57,13 @@ struct Refusal {
     body: Bytes,
 }
 
+/// What all replicas said together.
+enum Heard {
+    Union(Bytes),
+    /// None showed a list, and one said why.
+    Refusal(Refusal),
+}
+
 /// Whether a request is answered here.
 pub(super) fn concerns(method: &Method, path: &str, query: Option<&str>) -> bool {
     *method == Method::GET && path == PATH && query.is_none()
@@ -73,22 +79,13 @@ impl Proxy {
         let fresh = made.as_ref().filter(|made| made.at.elapsed() < FRESH && made.credentials == credentials);
         let list = match fresh {
             Some(made) => made.list.clone(),
-            None => {
-                let (mut lists, mut refusals) = (Vec::new(), Vec::new());
-                for said in self.ask_all(credentials.as_ref()).await {
-                    match said {
-                        Said::List(list) => lists.push(list),
-                        Said::Refused(refusal) => refusals.push(refusal),
-                        Said::Nothing => {}
-                    }
+            None => match heard(self.ask_all(credentials.as_ref()).await)? {
+                Heard::Union(list) => {
+                    *made = Some(Made { at: Instant::now(), credentials, list: list.clone() });
+                    list
                 }
-                let Some(list) = union(&lists) else {
-                    let refusal = refusals.into_iter().next().ok_or(RouterError::NoReplica)?;
-                    return Ok(refusal.into_response());
-                };
-                *made = Some(Made { at: Instant::now(), credentials, list: list.clone() });
-                list
-            }
+                Heard::Refusal(refusal) => return Ok(refusal.into_response()),
+            },
         };
         let mut response = Response::new(Body::from(list));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -98,9 +95,8 @@ impl Proxy {
     async fn ask_all(&self, credentials: Option<&HeaderValue>) -> Vec<Said> {
         let set = self.picker.replicas.load_full();
         let now = self.clock.now();
-        let reachable = |r: &&std::sync::Arc<Replica>| r.health.standing(now) <= Standing::Suspect;
-        let some = set.open().any(|r| reachable(&r));
-        let asked: Vec<_> = set.open().filter(|r| !some || reachable(r)).cloned().collect();
+        let some = set.open().any(|r| r.is_reachable(now));
+        let asked: Vec<_> = set.open().filter(|r| !some || r.is_reachable(now)).cloned().collect();
         let asks =
             asked.into_iter().map(|replica| async move { self.ask_models(&replica, credentials).await });
         stream::iter(asks).buffered(AT_ONCE).collect().await
@@ -147,6 +143,19 @@ fn only(list: &[u8], listed: &[String]) -> Option<Bytes> {
     let models = list.get_mut("data")?.as_array_mut()?;
     models.retain(|model| model.get("id").is_some_and(|id| listed.iter().any(|name| id == name)));
     serde_json::to_vec(&list).ok().map(Bytes::from)
+}
+
+fn heard(answers: Vec<Said>) -> Result<Heard, RouterError> {
+    let (mut lists, mut refusals) = (Vec::new(), Vec::new());
+    for said in answers {
+        match said {
+            Said::List(list) => lists.push(list),
+            Said::Refused(refusal) => refusals.push(refusal),
+            Said::Nothing => {}
+        }
+    }
+    let refusal = refusals.into_iter().next().map(Heard::Refusal);
+    union(&lists).map(Heard::Union).or(refusal).ok_or(RouterError::NoReplica)
 }
 
 /// All lists as one, each model once, in the order in which it was met. `None` when there is none to read.

@@ -21,7 +21,7 @@ use crate::auth::bearer;
 use crate::config::ReplicaSpec;
 use crate::discovery::{Source, SourceView};
 use crate::engine::{Kind, Reading};
-use health::Health;
+use health::{Health, Standing};
 use learnt::Learnt;
 use served::Served;
 
@@ -156,6 +156,11 @@ impl ReplicaSet {
 }
 
 impl Replica {
+    /// Whether requests may reach it, as far as is known.
+    pub fn is_reachable(&self, now: Millis) -> bool {
+        self.health.standing(now) <= Standing::Suspect
+    }
+
     /// A replica that nothing is known of but what is said.
     pub(crate) fn new(spec: ReplicaSpec, source: Source) -> Result<Self, ReplicaError> {
         let url = spec.url.trim_end_matches('/').to_owned();

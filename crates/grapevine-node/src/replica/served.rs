@@ -5,7 +5,6 @@ use grapevine_tree::Millis;
 use super::{Replica, ReplicaSet};
 use crate::engine::models::Models;
 use crate::error::RouterError;
-use crate::replica::health::Standing;
 
 /// What a replica said when it was asked for its models. Written by the replica actor.
 #[derive(Debug, Default)]
@@ -83,12 +82,11 @@ impl ReplicaSet {
     /// does not exist.
     pub fn eligible<'a>(&self, model: Option<&'a str>, now: Millis) -> Result<Eligible<'a>, RouterError> {
         let Some(name) = model else { return Ok(Eligible { model, fit: Fit::Serves }) };
-        let reachable = |replica: &Replica| replica.health.standing(now) <= Standing::Suspect;
         let (mut best, mut somebody_said) = (Fit::Not, false);
         for replica in self.open() {
             let fit = replica.fit(name);
-            somebody_said |= fit != Fit::Unasked && reachable(replica);
-            if fit != Fit::Unasked || reachable(replica) {
+            somebody_said |= fit != Fit::Unasked && replica.is_reachable(now);
+            if fit != Fit::Unasked || replica.is_reachable(now) {
                 best = best.min(fit);
             }
         }

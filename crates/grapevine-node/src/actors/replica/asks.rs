@@ -23,7 +23,8 @@ const LONGEST_RETRY_MS: Millis = 10_000;
 /// after the last time, ms: a client that goes on asking must not become a load for the engines.
 const LEAST_PAUSE_MS: Millis = 2_000;
 
-/// Questions without an answer until a replica that never answered one counts as saying nothing.
+/// Questions without an answer until a replica that never answered one, but can be reached, counts as saying
+/// nothing.
 const PATIENCE: u32 = 3;
 
 /// Questions at the same time.
@@ -95,7 +96,7 @@ impl Asks {
                 known.failures = known.failures.saturating_add(1);
                 let pause = FIRST_RETRY_MS << (known.failures - 1).min(16);
                 known.due = now + pause.min(LONGEST_RETRY_MS).min(self.interval_ms);
-                if known.failures >= PATIENCE && replica.is_unasked() {
+                if known.failures >= PATIENCE && replica.is_unasked() && replica.is_reachable(now) {
                     replica.says(Served::Unsaid);
                 }
             }
@@ -143,6 +144,7 @@ mod tests {
 
     use super::*;
     use crate::config::ReplicaSpec;
+    use crate::replica::health::Probe;
 
     fn set(models: Option<&str>) -> ReplicaSet {
         let models = models.map(|model| vec![model.to_owned()]);
@@ -208,6 +210,19 @@ mod tests {
         }
         assert!(!desk.set.replicas[0].is_unasked());
         assert_eq!(desk.set.replicas[0].models(), None);
+    }
+
+    #[test]
+    fn one_that_cannot_be_reached_has_not_said_that_it_serves_everything() {
+        let mut desk = Desk::new(60, set(None));
+        for _ in 0..3 {
+            desk.set.replicas[0].health.probed(Probe::Refused, false, 0);
+        }
+        for now in [0, 5_000, 20_000, 40_000] {
+            assert_eq!(desk.due(now), 1);
+            desk.answer(Err(Unlisted::NoAnswer), now);
+        }
+        assert!(desk.set.replicas[0].is_unasked());
     }
 
     #[test]
