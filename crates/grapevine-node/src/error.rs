@@ -33,7 +33,10 @@ pub enum Retry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum RouterError {
     /// A path that administers engines, or hides where it leads.
-    #[error("this path administers an engine, or hides where it leads: it is closed on the public port")]
+    #[error(
+        "this path administers an engine, shows the metrics of one alone, or hides where it leads: it is closed on \
+         the public port (the router's metrics are on GRAPEVINE_ADMIN_LISTEN)"
+    )]
     AdminPath,
     /// A request target that is no path.
     #[error("the request target is not a path")]

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use http::Method;
 
+use super::table::METRICS_PATHS;
+
 /// What an engine is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -262,7 +264,9 @@ impl Kind {
     }
 }
 
-/// Whether a canonical path administers an engine of any kind: the kind behind a URL may change.
+/// Whether a canonical path administers an engine of any kind (the kind behind a URL may change), or shows the
+/// metrics of whichever one it reaches: operators' business, and through a router the counters of another engine
+/// each time.
 pub fn administers(method: &Method, path: &str) -> bool {
     let writes = !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     let covers = |(on, covers): &Rule| {
@@ -273,7 +277,7 @@ pub fn administers(method: &Method, path: &str) -> bool {
                 Prefix(denied) => path.starts_with(denied),
             }
     };
-    PROFILES.iter().any(|profile| profile.admin.iter().any(covers))
+    METRICS_PATHS.contains(&path) || PROFILES.iter().any(|profile| profile.admin.iter().any(covers))
 }
 
 #[cfg(test)]

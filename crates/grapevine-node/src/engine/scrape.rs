@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::detect::{TELLS, Tell};
 use super::kinds::Kind;
 use super::reading::Reading;
-use super::table::{Names, PATHS};
+use super::table::{METRICS_PATHS, Names};
 use crate::bounded::{self, ReadError};
 use crate::replica::Replica;
 
@@ -56,7 +56,7 @@ pub async fn scrape(client: &reqwest::Client, replica: &Replica, names: &Names) 
 
 async fn look(client: &reqwest::Client, replica: &Replica, names: &Names) -> Result<Look, ScrapeError> {
     let mut why = ScrapeError::Absent;
-    for path in PATHS {
+    for path in METRICS_PATHS {
         match get(client, replica, path).await.map(|page| page.reading(names)) {
             Ok(Some(mut reading)) => {
                 reading.kind = replica.spec.kind.unwrap_or(reading.kind);

@@ -124,7 +124,7 @@ pub(super) const TABLE: &[Row] = &[
 pub(super) const SHARD_LABELS: [&str; 2] = ["engine", "dp_rank"];
 
 /// Where the metrics are: nearly always at the first path; TensorRT-LLM has JSON there.
-pub(super) const PATHS: [&str; 2] = ["/metrics", "/prometheus/metrics"];
+pub(super) const METRICS_PATHS: [&str; 2] = ["/metrics", "/prometheus/metrics"];
 
 impl Figure {
     /// Those that operators may name metrics for, as they write them.

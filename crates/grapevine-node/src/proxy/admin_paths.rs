@@ -1,4 +1,4 @@
-//! Engine paths that administer the engine: closed on the public port.
+//! Engine paths that administer the engine or show its metrics: closed on the public port.
 //!
 //! A deny list (of each kind in [`crate::engine::kinds`]), because allow lists of API paths age badly: every
 //! other path is forwarded and the engine answers. Paths are compared in a canonical form (decoded, lower
@@ -109,6 +109,8 @@ mod tests {
             "/v1\\..\\flush_cache",
             "/./flush_cache",
             "/flush_cache;x=1",
+            "/metrics",
+            "/Metrics/",
             "/reset_prefix_cache",
             "/abort_request",
             "/abort_requests",
@@ -155,8 +157,8 @@ mod tests {
             "/v2/embed",
             "/v1/files/a%20b",
             "/v1/x;y",
-            "/metrics",
             "/health",
+            "/v1/metrics",
             "/v1/sleepy",
             "/generate",
             "/100%",
