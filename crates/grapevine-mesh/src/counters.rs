@@ -37,9 +37,19 @@ pub(crate) enum SegmentReject {
     Generation,
 }
 
+impl Traffic {
+    /// Datagrams of another secret, cluster or version.
+    pub fn foreign(&self) -> u64 {
+        let of = |(name, count): &(&'static str, u64)| (*name == DatagramReject::FOREIGN).then_some(*count);
+        self.datagrams_rejected.iter().find_map(of).unwrap_or_default()
+    }
+}
+
 impl DatagramReject {
+    const FOREIGN: &'static str = "foreign";
+
     const ALL: [(Self, &'static str); 5] = [
-        (Self::Foreign, "foreign"),
+        (Self::Foreign, Self::FOREIGN),
         (Self::Damaged, "damaged"),
         (Self::Replayed, "replayed"),
         (Self::Misdirected, "misdirected"),

@@ -102,8 +102,10 @@ pub struct Addresses {
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// A port cannot be bound.
-    #[error("cannot listen on {addr}")]
+    #[error("cannot listen on {setting}={addr}")]
     Bind {
+        /// What names it.
+        setting: &'static str,
         /// Which.
         addr: SocketAddr,
         /// Why.
@@ -180,10 +182,10 @@ impl App {
         if let Some(certificate) = tls.clone() {
             watchers.spawn(certificate.watch());
         }
-        let bind = async |addr| bind(addr, config.client_timeout).await;
-        let front = bind(config.listen).await?.with_room(room::of_clients());
+        let bind = async |setting, addr| bind(setting, addr, config.client_timeout).await;
+        let front = bind("GRAPEVINE_LISTEN", config.listen).await?.with_room(room::of_clients());
         let front = front.with_tls(tls.as_ref().map(Certificate::acceptor));
-        let admin = bind(config.admin_listen).await?.with_room(room::of_admin());
+        let admin = bind("GRAPEVINE_ADMIN_LISTEN", config.admin_listen).await?.with_room(room::of_admin());
         let replicas = Arc::new(ArcSwap::from_pointee(ReplicaSet::from_specs(&config.replicas)?));
         let client = engine_client(&config)?;
         let mut registry = Registry::default();
@@ -385,9 +387,9 @@ async fn watch_peers(mesh: MeshHandle, hearing: Arc<Hearing>) {
     }
 }
 
-async fn bind(addr: SocketAddr, patience: Duration) -> Result<Server, BuildError> {
+async fn bind(setting: &'static str, addr: SocketAddr, patience: Duration) -> Result<Server, BuildError> {
     let bound = Server::bind(addr).await.map(|server| server.with_patience(patience));
-    bound.map_err(|source| BuildError::Bind { addr, source })
+    bound.map_err(|source| BuildError::Bind { setting, addr, source })
 }
 
 fn decision_log(config: &Config) -> Result<Option<DecisionLog>, BuildError> {
@@ -472,6 +474,6 @@ mod tests {
         let taken = Server::bind(Config::local("a", Vec::new()).listen).await.unwrap();
         let config = Config { listen: taken.addr(), ..Config::local("a", Vec::new()) };
         let error = App::build(config, Deps::default()).await.err().unwrap();
-        assert_eq!(error.to_string(), format!("cannot listen on {}", taken.addr()));
+        assert_eq!(error.to_string(), format!("cannot listen on GRAPEVINE_LISTEN={}", taken.addr()));
     }
 }

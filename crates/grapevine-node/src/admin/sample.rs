@@ -40,6 +40,7 @@ impl Observatory {
             telemetry_drops: self.exports.read().map(|(_, counts)| counts.dropped + counts.failed).sum(),
             log_drops: self.proxy.log.as_ref().map_or(0, |log| log.counts().dropped()),
             evicted: self.tree.stats().evicted,
+            foreign: self.mesh.status().totals.traffic.foreign(),
         }
     }
 }

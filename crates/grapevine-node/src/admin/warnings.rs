@@ -17,7 +17,7 @@ const PER_CODE: usize = 20;
 const FEW: u64 = 5;
 
 /// All codes.
-pub const CODES: [&str; 19] = [
+pub const CODES: [&str; 20] = [
     "all_replicas_down",
     "replica_down",
     "cache_lost",
@@ -33,6 +33,7 @@ pub const CODES: [&str; 19] = [
     "alone",
     "peer_lost",
     "peer_incompatible",
+    "gossip_foreign",
     "gossip_strained",
     "telemetry_drops",
     "log_drops",
@@ -212,13 +213,23 @@ fn fleet(status: &Status, facts: &Facts, found: &mut Found<'_>) {
         found.say(
             Level::Warn,
             "gossip_down",
-            "gossip does not run: this router serves alone and keeps trying",
+            "gossip does not run, GRAPEVINE_GOSSIP_LISTEN may be taken: this router serves alone and keeps trying",
         );
     } else if facts.has_seeds && gossip.live_peers == 0 {
-        found.say(Level::Warn, "alone", "no peer is heard though GRAPEVINE_GOSSIP_SEEDS names some");
+        let text = "no peer is heard though GRAPEVINE_GOSSIP_SEEDS names some: they are down or cut off, or their \
+             GRAPEVINE_CLUSTER_SECRET is another";
+        found.say(Level::Warn, "alone", text);
     }
     if !gossip.sealed {
         found.say(Level::Info, "no_secret", "gossip is not sealed: set GRAPEVINE_CLUSTER_SECRET");
+    }
+    if facts.minute.foreign >= FEW {
+        let text = format!(
+            "{} gossip datagrams of the last minute have another secret, cluster or version: some router's \
+             GRAPEVINE_CLUSTER_SECRET or GRAPEVINE_CLUSTER_ID differs",
+            facts.minute.foreign
+        );
+        found.add(Level::Warn, "gossip_foreign", None, text);
     }
     if gossip.strained {
         found.say(Level::Warn, "gossip_strained", "gossip is behind: peers ask for what they miss");
@@ -288,11 +299,18 @@ mod tests {
     #[test]
     fn the_last_minute_counts() {
         let status = Status { replicas: vec![replica("r0")], ..status("a") };
-        let minute = Totals { decisions: 100, guarded: 6, mailbox_drops: 1, evicted: 9, ..Totals::default() };
+        let minute = Totals {
+            decisions: 100,
+            guarded: 6,
+            mailbox_drops: 1,
+            evicted: 9,
+            foreign: 5,
+            ..Totals::default()
+        };
         let facts = Facts { minute, ..Facts::default() };
         assert_eq!(
             codes(&Watchman::default(), &status, &facts),
-            ["guard_firing", "mailbox_drops", "tree_full"]
+            ["gossip_foreign", "guard_firing", "mailbox_drops", "tree_full"]
         );
     }
 

@@ -39,6 +39,8 @@ pub struct Totals {
     pub log_drops: u64,
     /// Prefixes dropped because the tree is full.
     pub evicted: u64,
+    /// Gossip of another secret, cluster or version.
+    pub foreign: u64,
 }
 
 /// What became of the totals over time.
@@ -66,6 +68,7 @@ impl Totals {
             telemetry_drops: grown(|t| t.telemetry_drops),
             log_drops: grown(|t| t.log_drops),
             evicted: grown(|t| t.evicted),
+            foreign: grown(|t| t.foreign),
         }
     }
 
