@@ -11,7 +11,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::error::RouterError;
 
-/// Most bytes reserved on the word of a Content-Length alone.
+/// Most bytes reserved on the word of a Content-Length alone. Whoever has sent so much is believed the rest: growing
+/// step by step would copy a large body several times, and hold what it was copied from as well.
 const RESERVE_BYTES: usize = 1 << 20;
 
 /// Least bytes a second that a body must come with, on average and after [`GRACE`]. A request has a place while
@@ -55,6 +56,9 @@ pub(super) async fn read(body: &mut Body, limit: usize, patience: Duration) -> R
     while let Some(piece) = pieces.next().await? {
         if whole.len() + piece.len() > limit {
             return Err(RouterError::BodyTooLarge);
+        }
+        if whole.capacity() - whole.len() < piece.len() {
+            whole.reserve(piece.len().max((announced as usize).saturating_sub(whole.len())));
         }
         whole.extend_from_slice(&piece);
     }
