@@ -84,6 +84,22 @@ async fn an_adapter_shares_the_replica_of_its_base_and_not_its_prefixes() {
     assert_ne!(matched("base-sql").await, "0");
 }
 
+/// What was refused was placed nowhere, so it says nothing of the share of hits.
+#[tokio::test]
+async fn refused_requests_do_not_lower_the_share_of_hits() {
+    let engine = engine(&["a"]).await;
+    let router = TestRouter::start(fleet_config("router-a", &[&engine])).await;
+    known(&router).await;
+    let prompt = "the same long preamble ".repeat(100);
+    for (model, status) in [("a", 200), ("a", 200), ("x", 404), ("x", 404)] {
+        let answer = ask(&router, "/v1/completions", &completion(model, &prompt)).await;
+        assert_eq!(answer.status(), status, "{model}");
+        answer.bytes().await.unwrap();
+    }
+    let status = router.status();
+    assert_eq!((status.lookups, status.hits), (2, 1));
+}
+
 #[tokio::test]
 async fn a_model_that_nobody_serves_is_a_404_as_openai_says_it() {
     let (a, b) = (engine(&["a"]).await, engine(&["b"]).await);
