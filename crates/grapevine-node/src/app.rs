@@ -322,6 +322,9 @@ impl App {
             replicas = self.config.replicas.len(),
             "router is up"
         );
+        for warning in self.config.warnings() {
+            tracing::warn!("{warning}");
+        }
     }
 }
 

@@ -46,6 +46,23 @@ fn an_address_that_is_no_url_is_said_at_once() {
     }
 }
 
+/// `serve` logs the same sentence: it is one function.
+#[test]
+fn a_closed_admin_listener_is_warned_of() {
+    let wide = ("GRAPEVINE_ADMIN_LISTEN", "0.0.0.0:9090");
+    let token = ("GRAPEVINE_ADMIN_TOKEN", "correct horse battery");
+    for args in [&["config"][..], &["config", "--check"], &["config", "--json"]] {
+        let (code, stdout, stderr) = run(args, &[REPLICA, wide]);
+        assert_eq!(code, Some(0), "{args:?}: it is allowed");
+        assert!(
+            stderr.starts_with("grapevine: warning: GRAPEVINE_ADMIN_LISTEN: 0.0.0.0:9090 is open"),
+            "{stderr}"
+        );
+        assert!(!stdout.contains("warning"), "{stdout}");
+        assert_eq!(run(args, &[REPLICA, wide, token]).2, "");
+    }
+}
+
 #[test]
 fn config_shows_what_serve_would_run_with() {
     let secret = "correct horse battery staple";
@@ -188,10 +205,12 @@ fn sigterm_drains_and_ends_well() {
 fn a_second_signal_ends_at_once() {
     let mut router = Router::start(&[
         ("GRAPEVINE_LISTEN", "127.0.0.1:0"),
-        ("GRAPEVINE_ADMIN_LISTEN", "127.0.0.1:0"),
+        ("GRAPEVINE_ADMIN_LISTEN", "0.0.0.0:0"),
         ("GRAPEVINE_DRAIN_DELAY", "10min"),
     ]);
     router.logged("router is up");
+    let warned = router.logged("GRAPEVINE_ADMIN_LISTEN: 0.0.0.0:0 is open to the network");
+    assert_eq!(warned["level"], "WARN", "{warned}");
     router.signal("-INT");
     router.logged("draining");
     router.signal("-TERM");

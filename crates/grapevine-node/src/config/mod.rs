@@ -249,6 +249,11 @@ impl Config {
     }
 
     /// Whether replicas come from elsewhere than the list.
+    /// What is allowed and hardly anybody wants, a sentence each. `serve` logs it, `config` prints it.
+    pub fn warnings(&self) -> Vec<String> {
+        check::warnings(self)
+    }
+
     pub fn discovers(&self) -> bool {
         self.replicas_file.is_some() || !self.replicas_dns.is_empty() || !self.replicas_kubernetes.is_empty()
     }
