@@ -119,6 +119,11 @@ async fn a_model_that_nobody_serves_is_a_404_as_openai_says_it() {
         ask(&router, "/v1/messages", &json!({ "model": "x", "messages": [], "max_tokens": 1 })).await;
     let body: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
     assert_eq!((&body["type"], &body["error"]["type"]), (&json!("error"), &json!("not_found_error")));
+    let explain = http().post(format!("http://{}/api/v1/explain", router.admin));
+    let answer = explain.body(json!({ "model": "x" }).to_string()).send().await.unwrap();
+    assert_eq!(answer.status(), 404);
+    let body: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+    assert_eq!(body, json!({ "error": "model_not_found: no replica serves `x`" }));
     let answer = ask(&router, "/v1/embeddings", &json!({ "model": "x", "input": "y" })).await;
     assert_eq!(answer.status(), 404, "paths without a prefix too");
     assert_eq!(router.outcome("refused"), 3);
