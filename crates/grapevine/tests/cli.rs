@@ -38,12 +38,39 @@ fn a_wrong_configuration_is_exit_code_64_everywhere() {
 }
 
 #[test]
-fn an_address_that_is_no_url_is_said_at_once() {
-    for args in [&["load", "127.0.0.1:9"][..], &["load", "http://"], &["up", "--replicas", "127.0.0.1:9"]] {
-        let (code, _, stderr) = run(args, &[]);
-        assert_eq!(code, Some(2), "{args:?}: {stderr}");
-        assert!(stderr.contains("write http://host:port"), "{args:?}: {stderr}");
+fn an_address_that_is_no_base_url_is_said_at_once() {
+    for (address, why) in [
+        ("127.0.0.1:9", "`127.0.0.1:9` has no scheme: write `http://host:port`"),
+        ("http://", "`http://` is not a URL: empty host"),
+        ("http://user:hunter2@127.0.0.1:9", "has credentials in it"),
+        ("http://127.0.0.1:9/?x=1", "has a query or fragment"),
+        ("http://127.0.0.1:0", "has port 0"),
+    ] {
+        for args in [&["load", address][..], &["up", "--replicas", address]] {
+            let (code, _, stderr) = run(args, &[]);
+            assert_eq!(code, Some(2), "{args:?}: {stderr}");
+            // What was written is shown by clap before the reason.
+            assert!(stderr.contains(why), "{args:?}: {stderr}");
+        }
     }
+}
+
+#[test]
+fn up_says_at_once_which_engine_it_cannot_reach() {
+    let (code, stdout, stderr) = run(&["up", "--replicas", "http://127.0.0.1:1/,http://127.0.0.1:2"], &[]);
+    assert_eq!((code, stdout.as_str()), (Some(1), ""), "nothing was started");
+    for said in ["http://127.0.0.1:1: ", "http://127.0.0.1:2: ", "refused", "leave them out of --replicas"] {
+        assert!(stderr.contains(said), "no {said} in {stderr}");
+    }
+}
+
+#[test]
+fn load_tells_a_failure_once() {
+    let (code, stdout, stderr) = run(&["load", "http://127.0.0.1:1", "--seconds", "1", "--rate", "20"], &[]);
+    assert_eq!(code, Some(1));
+    assert!(!stdout.contains("refused") && stdout.contains(" failed"), "{stdout}");
+    assert!(stderr.contains("no request got a good answer; the first failure: "), "{stderr}");
+    assert_eq!(stderr.matches("refused").count(), 1, "{stderr}");
 }
 
 /// `serve` logs the same sentence: it is one function.

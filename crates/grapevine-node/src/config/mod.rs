@@ -34,6 +34,7 @@ use crate::engine::{Kind, Names};
 pub use mistake::{Mistake, Mistakes};
 pub use otel::{Batching, Export, OtelConfig, Protocol};
 pub use render::{Effective, Source, effective, help, markdown};
+pub use replicas::base_url;
 pub(crate) use replicas::{MAX_REPLICAS, spec};
 pub use setting::{Section, Setting};
 pub use sources::{DnsName, KubernetesEndpoints};
@@ -248,12 +249,12 @@ impl Config {
         }
     }
 
-    /// Whether replicas come from elsewhere than the list.
     /// What is allowed and hardly anybody wants, a sentence each. `serve` logs it, `config` prints it.
     pub fn warnings(&self) -> Vec<String> {
         check::warnings(self)
     }
 
+    /// Whether replicas come from elsewhere than the list.
     pub fn discovers(&self) -> bool {
         self.replicas_file.is_some() || !self.replicas_dns.is_empty() || !self.replicas_kubernetes.is_empty()
     }

@@ -11,6 +11,7 @@
 //! ```
 
 mod plain;
+mod reach;
 mod sample;
 mod side;
 mod view;
@@ -19,13 +20,13 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use clap::Args;
+use grapevine_node::config::base_url;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::sample::{Sample, SideSample};
 use self::side::{Plan, Side};
 use self::view::Live;
 use crate::Failure;
-use crate::load::base_url;
 use crate::runtime::{self, Signals};
 
 /// How often the view is drawn anew.
@@ -81,7 +82,9 @@ async fn up(args: &UpArgs) -> Result<(), Box<dyn std::error::Error>> {
     let signals = Signals::catch()?;
     let mut stop = std::pin::pin!(signals.first());
     let live = !args.plain && io::stdout().is_terminal();
-    println!("starting {} routers and {} ...", args.routers, engines_of(args));
+    reach::all(&args.replicas).await?;
+    let routers = if args.routers == 1 { "router" } else { "routers" };
+    println!("starting {} {routers} and {} ...", args.routers, engines_of(args));
     let mut sides = Vec::new();
     let mut history = Vec::new();
     for plan in plans(args) {
@@ -190,6 +193,7 @@ fn plans(args: &UpArgs) -> Vec<Plan> {
 fn engines_of(args: &UpArgs) -> String {
     match args.replicas.len() {
         0 => format!("2 x {} simulated engines", args.engines),
+        1 => "1 engine behind them".to_owned(),
         n => format!("{n} engines behind them"),
     }
 }
