@@ -16,7 +16,6 @@ mod sample;
 mod side;
 mod view;
 
-use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use clap::Args;
@@ -28,6 +27,7 @@ use self::side::{Plan, Side};
 use self::view::Live;
 use crate::Failure;
 use crate::runtime::{self, Signals};
+use crate::screen;
 
 /// How often the view is drawn anew.
 const REFRESH: Duration = Duration::from_millis(500);
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Failure> {
 async fn up(args: &UpArgs) -> Result<(), Box<dyn std::error::Error>> {
     let signals = Signals::catch()?;
     let mut stop = std::pin::pin!(signals.first());
-    let live = !args.plain && io::stdout().is_terminal();
+    let live = !args.plain && screen::can_draw();
     reach::all(&args.replicas).await?;
     let routers = if args.routers == 1 { "router" } else { "routers" };
     println!("starting {} {routers} and {} ...", args.routers, engines_of(args));
@@ -94,7 +94,8 @@ async fn up(args: &UpArgs) -> Result<(), Box<dyn std::error::Error>> {
         });
     }
     for side in sides.iter().take(1) {
-        println!("its page, as long as it runs: {}", side.page());
+        println!("as long as it runs, in a browser:  {}", side.page());
+        println!("and in another terminal:           {}", side.top());
     }
     let mut view = if live { Live::terminal()? } else { Live::lines(LINE_EVERY) };
     for stage in stages(args, sides.len()) {
