@@ -73,6 +73,42 @@ fn load_tells_a_failure_once() {
     assert_eq!(stderr.matches("refused").count(), 1, "{stderr}");
 }
 
+#[test]
+fn who_is_asked_where_nobody_is_says_how_to_say_where() {
+    let env = [("GRAPEVINE_ADMIN_LISTEN", "127.0.0.1:1")];
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for (args, flag) in [(&["top", "--once"][..], "top HOST:PORT"), (&["explain", file], "--admin HOST:PORT")]
+    {
+        let (code, _, stderr) = run(args, &env);
+        assert_eq!(code, Some(1), "{args:?}");
+        for said in
+            ["http://127.0.0.1:1 does not answer: ", flag, "GRAPEVINE_ADMIN_LISTEN", "`grapevine up` prints"]
+        {
+            assert!(stderr.contains(said), "{args:?}: no {said} in {stderr}");
+        }
+    }
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let (absent, below) = ("/no/such/file.json", "/dev/null/pages");
+    for args in [&["explain", absent][..], &["replay", absent], &["man", "--dir", below]] {
+        let (code, _, stderr) = run(args, &[]);
+        assert_eq!(code, Some(1), "{args:?}");
+        assert!(stderr.contains(args[args.len() - 1]), "{args:?}: {stderr}");
+    }
+}
+
+/// Another test holds that the legend has every column.
+#[test]
+fn the_help_of_top_explains_its_columns() {
+    for help in ["-h", "--help"] {
+        let (code, text, _) = run(&["top", help], &[]);
+        assert_eq!(code, Some(0));
+        assert!(text.contains("BELIEVED, believed") && text.contains("-` is unknown, not zero"), "{text}");
+    }
+}
+
 /// `serve` logs the same sentence: it is one function.
 #[test]
 fn a_closed_admin_listener_is_warned_of() {
