@@ -20,6 +20,7 @@ const SCENES = {
   full: { routers: 3, replicas: 6 },
   empty: { routers: 1, replicas: 2, idle: true },
   degraded: { routers: 4, replicas: 6, broken: true },
+  named: { routers: 4, replicas: 4, broken: true, prefix: "grapevine-router-7f9c4d-abc" },
   down: { routers: 2, replicas: 3, down: true },
   large: { routers: 32, replicas: 200 },
 };
@@ -28,7 +29,7 @@ export const names = Object.keys(SCENES);
 
 export class Scene {
   constructor(name, seed = 7) {
-    Object.assign(this, { idle: false, broken: false, down: false }, SCENES[name]);
+    Object.assign(this, { idle: false, broken: false, down: false, prefix: "r" }, SCENES[name]);
     this.rng = random(seed);
     this.seq = 40_000;
     this.lean = Array.from({ length: this.replicas }, () => 0.75 + this.rng() * 0.5);
@@ -43,6 +44,10 @@ export class Scene {
 
   replicaName(i) {
     return `10.0.${4 + Math.floor(i / 100)}.${11 + (i % 100)}:8000`;
+  }
+
+  routerName(i) {
+    return `${this.prefix}${i + 1}`;
   }
 
   /** Cache warming up over the first minute, then about 90 %; a dip when a cache was lost. */
@@ -84,7 +89,7 @@ export class Scene {
     const reached = !(this.broken && i === 3);
     const requests = this.idle || !reached ? 0 : 20_000 + i * 137 + this.tick * (60 + i);
     return {
-      name: `r${i + 1}`, self: i === 0, reached, error: reached ? null : "unreachable", live: reached,
+      name: this.routerName(i), self: i === 0, reached, error: reached ? null : "unreachable", live: reached,
       phase: this.broken && i === 2 ? "draining" : "serving", version: "0.1.0", policy: "affinity", mode: "route",
       admin_url: `http://10.0.1.${i + 1}:9090`, listen: `10.0.1.${i + 1}:8080`, uptime_seconds: 4 * 3600 + 754,
       inflight: this.idle ? 0 : Math.round(this.rng() * 9), waiting: 0, requests_total: requests, failed_total: 0,
@@ -105,7 +110,7 @@ export class Scene {
         if (a === b || (this.broken && a === 3)) continue;
         const gone = this.broken && b === 3;
         const slow = (this.broken && b === 2 && a === 1) || (this.routers > 20 && b === 17 && a < 4);
-        links.push({ from: `r${a + 1}`, to: `r${b + 1}`, live: !gone, lag_ms: slow ? 3400 : Math.round(20 + this.rng() * 140), heard_ms_ago: gone ? 94_000 : 180, missed: 0, entries: 900, taught_tokens: 0, taught_share: null });
+        links.push({ from: this.routerName(a), to: this.routerName(b), live: !gone, lag_ms: slow ? 3400 : Math.round(20 + this.rng() * 140), heard_ms_ago: gone ? 94_000 : 180, missed: 0, entries: 900, taught_tokens: 0, taught_share: null });
       }
     }
     return links;

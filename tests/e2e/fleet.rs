@@ -73,6 +73,22 @@ fn a107_gossip_that_cannot_start_does_not_keep_a_router_from_serving() {
 }
 
 #[test]
+fn a_router_that_was_told_of_no_other_does_not_miss_any() {
+    let engines = engines(1);
+    let gossip = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let alone = |seed: &str| {
+        let settings =
+            [("GRAPEVINE_GOSSIP_LISTEN", gossip.clone()), ("GRAPEVINE_GOSSIP_SEEDS", seed.to_owned())];
+        let router = Router::start(&urls(&engines), &settings);
+        wait_for("gossip", || router.status().gossip.running.then_some(()));
+        router.status().warnings.iter().any(|warning| warning.code == "alone")
+    };
+    assert!(!alone(&gossip), "its seed is itself");
+    assert!(alone(&format!("{gossip},127.0.0.1:1")), "nobody is there");
+    assert!(alone("no-such-host.invalid:7946"), "a name that does not resolve");
+}
+
+#[test]
 fn a_sealed_fleet_lets_no_stranger_in() {
     let engines = engines(2);
     let secret = |text: &str| vec![("GRAPEVINE_CLUSTER_SECRET", text.to_owned())];

@@ -73,5 +73,34 @@ fn explain_prints_the_votes_and_sends_nothing() {
     std::fs::remove_file(&file).unwrap();
     let (code, _, said) = grapevine(&asked, None);
     assert_eq!(code, Some(1));
-    assert!(said.contains("No such file"), "{said}");
+    assert!(said.contains(&format!("cannot read {}: No such file", file.display())), "{said}");
+}
+
+#[test]
+fn a_request_that_cannot_go_anywhere_is_named_with_its_model() {
+    let engine = Engine::start(&["--base-ms", "0"]);
+    let router = super::process::Router::start(std::slice::from_ref(&engine.url), &[]);
+    let known = || router.status().replicas[0].models.is_some().then_some(());
+    super::process::wait_for("the engine's models", known);
+    let file = std::env::temp_dir().join(format!("grapevine-no-model-{}.json", std::process::id()));
+    std::fs::write(&file, r#"{"model":"no-such","messages":[]}"#).unwrap();
+    let (code, _, said) = grapevine(&["explain", "--admin", &router.admin, file.to_str().unwrap()], None);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(code, Some(1));
+    let named = said.starts_with(&format!("grapevine: {}: http://", file.display()));
+    assert!(named && said.contains("answered 404: model_not_found: no replica serves `no-such`"), "{said}");
+}
+
+/// One router was asked for, so nobody is missed.
+#[test]
+fn up_tells_how_to_watch_it_and_one_router_warns_of_nothing() {
+    let args = ["up", "--routers", "1", "--engines", "1", "--seconds", "60", "--plain"];
+    let mut up = super::process::Process::start(&args, &[]);
+    let admin = up.line(|line| line.split_once("grapevine top ").map(|(_, admin)| admin.to_owned()));
+    let (code, table, said) = grapevine(&["top", "--once", &admin], None);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(row(&table, "r1")[1], "serving", "{table}");
+    assert!(!table.contains("GRAPEVINE_GOSSIP_SEEDS"), "{table}");
+    up.signal("INT");
+    assert!(up.end().success());
 }

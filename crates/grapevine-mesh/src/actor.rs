@@ -362,6 +362,7 @@ impl<H: Host> Mesh<H> {
             running: session.is_some(),
             sealed: self.port.is_udp() && self.config.secret.is_some(),
             name_conflict: self.namesake.is_twin(),
+            seeded_by_itself: session.is_some_and(|session| self.is_seeded_by_itself(session.advertised())),
             joined: self.joiner.is_ready(),
             wants_snapshot: self.joiner.is_wanted(),
             strained: self.strain.is_strained(now),
@@ -383,6 +384,12 @@ impl<H: Host> Mesh<H> {
             peer.status(name, self.fleet.router(name), traffic, heard.unwrap_or_default(), now)
         };
         self.peers.iter().map(status).collect()
+    }
+
+    /// Names that do not resolve may stand for others.
+    fn is_seeded_by_itself(&self, own: SocketAddr) -> bool {
+        let seeds = self.seeds.borrow();
+        !seeds.is_empty() && seeds.iter().all(|seed| *seed == own)
     }
 
     fn held(&self, session: Option<&Session>) -> Held {

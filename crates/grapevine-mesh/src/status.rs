@@ -21,6 +21,8 @@ pub struct MeshStatus {
     pub sealed: bool,
     /// Another live router uses this router's name: peers believe only the newer of the two.
     pub name_conflict: bool,
+    /// All that the seeds stand for is this router: it was not told of any other.
+    pub seeded_by_itself: bool,
     /// It has what its peers know, or waited long enough for it.
     pub joined: bool,
     /// It would like a snapshot: its first one, or because it missed too much.

@@ -324,6 +324,9 @@ impl App {
             replicas = self.config.replicas.len(),
             "router is up"
         );
+        for warning in self.config.warnings() {
+            tracing::warn!("{warning}");
+        }
     }
 }
 

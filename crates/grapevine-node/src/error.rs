@@ -192,6 +192,15 @@ impl Refused {
         }
         response
     }
+
+    /// Its code, and the same in words that name the model.
+    pub fn text(&self) -> String {
+        let code = self.error.facts().code;
+        match (self.error, &self.model) {
+            (RouterError::ModelNotFound, Some(model)) => format!("{code}: no replica serves `{model}`"),
+            (error, _) => format!("{code}: {error}"),
+        }
+    }
 }
 
 fn unknown_model(model: &str, api: Api) -> String {

@@ -1,8 +1,10 @@
 //! Asking a router's admin listener, with the token of this environment.
 
+use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use grapevine_node::admin::access::CLOSED;
 use grapevine_node::bounded::{self, ReadError};
 use grapevine_testkit::load::{ClientError, HttpClient, http_client};
 use serde::de::DeserializeOwned;
@@ -24,15 +26,18 @@ const MAX_TOKEN_BYTES: u64 = 4096 + 2;
 /// Why a router's admin listener did not say what was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
-    #[error("wants a token: set GRAPEVINE_ADMIN_TOKEN or GRAPEVINE_ADMIN_TOKEN_FILE")]
+    #[error("wants a token: set GRAPEVINE_ADMIN_TOKEN or GRAPEVINE_ADMIN_TOKEN_FILE, as the router has it")]
     Token,
+    /// The listener is off loopback, and its router has no token.
+    #[error("shows nothing off loopback until that router has a GRAPEVINE_ADMIN_TOKEN")]
+    Closed,
     #[error("does not answer")]
     Silent,
     #[error("answered {status}: {why}")]
     Refused { status: u16, why: String },
     #[error("answered more than it should")]
     TooLong,
-    #[error("answered something else: is it a router's admin listener, of this version?")]
+    #[error("answered as no admin listener of this version does")]
     NotOurs(#[source] serde_json::Error),
 }
 
@@ -44,6 +49,24 @@ pub(crate) struct NoAnswer {
     pub(crate) from: String,
     /// What it said instead.
     pub(crate) said: AskError,
+}
+
+/// The same, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("{no_answer}: {what_to_do}")]
+pub(crate) struct Hinted {
+    no_answer: NoAnswer,
+    what_to_do: &'static str,
+}
+
+impl NoAnswer {
+    /// Says what to do as well, where nobody was reached who could.
+    pub(crate) fn hinting(self, what_to_do: &'static str) -> Box<dyn Error> {
+        match self.said {
+            AskError::Silent | AskError::NotOurs(_) => Box::new(Hinted { no_answer: self, what_to_do }),
+            _ => Box::new(self),
+        }
+    }
 }
 
 /// Why nobody can be asked.
@@ -117,6 +140,7 @@ impl AdminClient {
         })?;
         match status {
             200 => serde_json::from_slice(&body).map_err(AskError::NotOurs),
+            401 if *body == *CLOSED.as_bytes() => Err(AskError::Closed),
             401 => Err(AskError::Token),
             status => Err(AskError::Refused { status, why: why(&body) }),
         }

@@ -18,9 +18,12 @@ pub(crate) struct ConfigArgs {
     json: bool,
 }
 
-/// Prints the effective settings, secrets masked.
+/// Prints the effective settings, secrets masked; on stderr what `serve` would warn of.
 pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
     let config = Config::from_env(&ProcessEnv)?;
+    for warning in config.warnings() {
+        eprintln!("grapevine: warning: {warning}");
+    }
     let settings = effective(&config, &ProcessEnv);
     let mut out = io::stdout().lock();
     let written = if args.check {

@@ -1,6 +1,7 @@
 //! `grapevine explain`: where a request would go, and why.
 
-use std::io::Read;
+use std::error::Error;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use clap::Args;
 use grapevine_node::admin::decisions::ExplainView;
 
 use crate::Failure;
-use crate::admin::{AdminClient, NoAnswer, base_url, local_base};
+use crate::admin::{AdminClient, AskError, NoAnswer, base_url, local_base};
 use crate::verdict;
 
 /// A decision takes microseconds; the body may be large and the network slow.
@@ -33,15 +34,35 @@ pub(crate) struct ExplainArgs {
     json: bool,
 }
 
+/// What to do when nobody answers.
+const WHERE: &str = "say where a router's admin listener is, with `--admin HOST:PORT` or GRAPEVINE_ADMIN_LISTEN; \
+     `grapevine up` prints its own";
+
+/// The request cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {file}")]
+struct Unread {
+    file: String,
+    source: io::Error,
+}
+
+/// A router said what is wrong with it.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: {no_answer}")]
+struct Unexplained {
+    file: String,
+    no_answer: NoAnswer,
+}
+
 /// Asks a router and prints its answer.
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
-    let body = read(&args.file).map_err(Box::new)?;
+    let body = read(&args.file).map_err(|source| Box::new(Unread { file: named(&args.file), source }))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Box::new)?;
     let client = AdminClient::from_env(LIMIT).map_err(Box::new)?;
     let from = args.admin.clone().unwrap_or_else(local_base);
     let path = format!("/api/v1/explain?path={}", args.path);
     let answer = runtime.block_on(client.post(&from, &path, body));
-    let explained: ExplainView = answer.map_err(|said| Box::new(NoAnswer { from, said }))?;
+    let explained: ExplainView = answer.map_err(|said| Failure::Run(unexplained(args, from, said)))?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&explained).map_err(Box::new)?);
         return Ok(());
@@ -53,10 +74,23 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read(file: &Path) -> std::io::Result<Vec<u8>> {
+fn unexplained(args: &ExplainArgs, from: String, said: AskError) -> Box<dyn Error> {
+    let no_answer = NoAnswer { from, said };
+    match no_answer.said {
+        // That is about the request.
+        AskError::Refused { .. } => Box::new(Unexplained { file: named(&args.file), no_answer }),
+        _ => no_answer.hinting(WHERE),
+    }
+}
+
+fn named(file: &Path) -> String {
+    if file.as_os_str() == "-" { "standard input".to_owned() } else { file.display().to_string() }
+}
+
+fn read(file: &Path) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     if file.as_os_str() == "-" {
-        std::io::stdin().take(MAX_BODY_BYTES).read_to_end(&mut body)?;
+        io::stdin().take(MAX_BODY_BYTES).read_to_end(&mut body)?;
     } else {
         std::fs::File::open(file)?.take(MAX_BODY_BYTES).read_to_end(&mut body)?;
     }

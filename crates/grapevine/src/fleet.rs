@@ -23,6 +23,8 @@ pub(crate) enum FleetError {
     Port(#[source] std::io::Error),
     #[error("cannot start a router")]
     Start(#[source] std::io::Error),
+    #[error("router {name} ended; its log: {log}")]
+    Ended { name: String, log: String },
     #[error("router {name} is not ready; its log: {log}")]
     NotReady { name: String, log: String },
     #[error(transparent)]
@@ -60,17 +62,19 @@ impl Fleet {
         let ports: Vec<Ports> = (0..count).map(|_| free_ports()).collect::<Result<_, _>>()?;
         let seeds: Vec<String> = ports.iter().map(|p| format!("127.0.0.1:{}", p.gossip)).collect();
         let mut shared = settings.to_vec();
-        shared.push(("GRAPEVINE_GOSSIP_SEEDS", seeds.join(",")));
+        if count > 1 {
+            shared.push(("GRAPEVINE_GOSSIP_SEEDS", seeds.join(",")));
+        }
         shared.push(("GRAPEVINE_CLUSTER_SECRET", format!("{:032x}", rand::random::<u128>())));
         let mut routers = Vec::new();
         for (i, ports) in ports.iter().enumerate() {
             routers.push(start_router(&format!("{tag}{}", i + 1), ports, &shared)?);
         }
-        let fleet = Self { routers, admin: AdminClient::open(ASK_LIMIT)? };
-        for router in &fleet.routers {
-            router.ready(&fleet.admin).await?;
+        let admin = AdminClient::open(ASK_LIMIT)?;
+        for router in &mut routers {
+            router.ready(&admin).await?;
         }
-        Ok(fleet)
+        Ok(Self { routers, admin })
     }
 
     /// Starts a router anew when it has ended, and waits until it is ready.
@@ -100,9 +104,12 @@ impl Fleet {
 }
 
 impl Router {
-    async fn ready(&self, admin: &AdminClient) -> Result<(), FleetError> {
+    async fn ready(&mut self, admin: &AdminClient) -> Result<(), FleetError> {
         let deadline = Instant::now() + READY_LIMIT;
         while !admin.is_ready(&self.admin).await {
+            if self.process.has_ended() {
+                return Err(FleetError::Ended { name: self.name.clone(), log: self.process.log() });
+            }
             if Instant::now() > deadline {
                 return Err(FleetError::NotReady { name: self.name.clone(), log: self.process.log() });
             }

@@ -37,7 +37,9 @@ pub(crate) fn run() -> Result<(), Failure> {
     match status(addr) {
         Ok(status) if status.contains(" 200 ") => Ok(()),
         Ok(status) => Err(not_ready(format!("http://{addr}/readyz answered `{status}`"))),
-        Err(error) => Err(not_ready(format!("http://{addr}/readyz: {error}"))),
+        Err(error) => {
+            Err(not_ready(format!("http://{addr}/readyz: {error}; GRAPEVINE_ADMIN_LISTEN says where")))
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
+use grapevine_node::config::base_url;
 use grapevine_testkit::engine::DEFAULT_MODEL;
 use grapevine_testkit::load::{Load, LoadConfig, Outcome, Report};
 use grapevine_testkit::workload::{Scenario, Workload, WorkloadConfig};
@@ -69,18 +70,10 @@ pub(crate) struct LoadArgs {
     seed: u64,
 }
 
-/// A base URL, as far as that can be seen without asking it.
-pub(crate) fn base_url(text: &str) -> Result<String, String> {
-    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-    match rest {
-        Some(host) if !host.is_empty() && !host.starts_with('/') => Ok(text.to_owned()),
-        Some(_) => Err("no host in it: write http://host:port".to_owned()),
-        None => Err("no scheme in it: write http://host:port or https://host:port".to_owned()),
-    }
-}
-
-/// How often a line is printed.
-const LINE_EVERY: Duration = Duration::from_secs(5);
+/// Lines of a run, about, as far as they are not further apart or closer than these seconds.
+const LINES: u32 = 5;
+const SHORTEST_LINE: u32 = 1;
+const LONGEST_LINE: u32 = 5;
 
 /// Sends until the time is over or a signal comes. Fails when no request got an answer.
 pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
@@ -104,13 +97,34 @@ async fn load(args: &LoadArgs) -> Result<(), Box<dyn Error>> {
     });
     let report = tokio::select! {
         report = load.run(Workload::new(workload(args))) => report,
-        never = print_lines(&window) => match never {},
+        never = print_lines(&window, line_every(args.seconds)) => match never {},
     };
     print!("{}", summary(&report));
     if report.requests == report.errors {
-        return Err(report.first_error.unwrap_or_else(|| "nothing was answered".to_owned()).into());
+        return Err(NothingAnswered::of(report).into());
     }
     Ok(())
+}
+
+/// No request got a good answer.
+#[derive(Debug, thiserror::Error)]
+enum NothingAnswered {
+    #[error("nothing was sent")]
+    Unasked,
+    #[error("no request got a good answer; the first failure: {0}")]
+    Failed(String),
+}
+
+impl NothingAnswered {
+    fn of(report: Report) -> Self {
+        report.first_error.map_or(Self::Unasked, Self::Failed)
+    }
+}
+
+/// Time between two lines of a run of `seconds`; 0 = without end.
+fn line_every(seconds: u32) -> Duration {
+    let every = if seconds == 0 { LONGEST_LINE } else { seconds / LINES };
+    Duration::from_secs(every.clamp(SHORTEST_LINE, LONGEST_LINE).into())
 }
 
 /// The end of the time; never for 0.
@@ -187,8 +201,8 @@ impl Window {
 }
 
 /// Prints a line of what happened, again and again.
-async fn print_lines(window: &Mutex<Window>) -> Infallible {
-    let mut tick = interval(LINE_EVERY);
+async fn print_lines(window: &Mutex<Window>, every: Duration) -> Infallible {
+    let mut tick = interval(every);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before = tick.tick().await;
     loop {
@@ -207,7 +221,8 @@ fn summary(report: &Report) -> String {
         report.errors,
         report.hit_rate() * 100.0
     );
-    if let Some(error) = &report.first_error {
+    // When all failed, the error at the end says why.
+    if let (Some(error), true) = (&report.first_error, report.errors < report.requests) {
         out += &format!("first failure: {error}\n");
     }
     out
@@ -220,6 +235,23 @@ fn share(part: u64, whole: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_runs_have_lines_too() {
+        let seconds = |run| line_every(run).as_secs();
+        assert_eq!([seconds(1), seconds(10), seconds(30), seconds(3_600), seconds(0)], [1, 2, 5, 5, 5]);
+    }
+
+    #[test]
+    fn a_failure_is_told_once() {
+        let mut report =
+            Report { requests: 2, errors: 2, first_error: Some("503".into()), ..Report::default() };
+        assert!(!summary(&report).contains("503"), "{}", summary(&report));
+        report.errors = 1;
+        assert!(summary(&report).ends_with("first failure: 503\n"), "{}", summary(&report));
+        report.errors = 2;
+        assert!(NothingAnswered::of(report).to_string().ends_with("first failure: 503"));
+    }
 
     #[test]
     fn a_line_has_rates_of_its_window_only() {

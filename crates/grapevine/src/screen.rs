@@ -1,6 +1,6 @@
 //! The terminal in its own screen, and its keys.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -12,6 +12,11 @@ const KEY_POLL: Duration = Duration::from_millis(100);
 
 /// Keys that wait; whoever types faster than is drawn loses the rest.
 const MAX_KEYS: usize = 64;
+
+/// Whether stdout is a terminal that can be drawn on: a dumb one knows no positions.
+pub(crate) fn can_draw() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
 
 /// What happened at the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

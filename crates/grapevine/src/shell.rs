@@ -33,11 +33,22 @@ pub(crate) struct ManArgs {
     dir: Option<PathBuf>,
 }
 
+/// The pages cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write manual pages into {}", dir.display())]
+struct Unwritten {
+    dir: PathBuf,
+    source: io::Error,
+}
+
 /// Prints the manual page of `command`, or writes all of them.
 pub(crate) fn man(args: &ManArgs, command: Command) -> Result<(), Failure> {
     match &args.dir {
         None => print(&page(command).map_err(Box::new)?),
-        Some(dir) => write_pages(dir, command).map_err(|error| Failure::Run(Box::new(error))),
+        Some(dir) => {
+            let unwritten = |source| Box::new(Unwritten { dir: dir.clone(), source });
+            Ok(write_pages(dir, command).map_err(unwritten)?)
+        }
     }
 }
 

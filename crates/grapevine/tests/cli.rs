@@ -38,11 +38,91 @@ fn a_wrong_configuration_is_exit_code_64_everywhere() {
 }
 
 #[test]
-fn an_address_that_is_no_url_is_said_at_once() {
-    for args in [&["load", "127.0.0.1:9"][..], &["load", "http://"], &["up", "--replicas", "127.0.0.1:9"]] {
+fn an_address_that_is_no_base_url_is_said_at_once() {
+    for (address, why) in [
+        ("127.0.0.1:9", "`127.0.0.1:9` has no scheme: write `http://host:port`"),
+        ("http://", "`http://` is not a URL: empty host"),
+        ("http://user:hunter2@127.0.0.1:9", "has credentials in it"),
+        ("http://127.0.0.1:9/?x=1", "has a query or fragment"),
+        ("http://127.0.0.1:0", "has port 0"),
+    ] {
+        for args in [&["load", address][..], &["up", "--replicas", address]] {
+            let (code, _, stderr) = run(args, &[]);
+            assert_eq!(code, Some(2), "{args:?}: {stderr}");
+            // What was written is shown by clap before the reason.
+            assert!(stderr.contains(why), "{args:?}: {stderr}");
+        }
+    }
+}
+
+#[test]
+fn up_says_at_once_which_engine_it_cannot_reach() {
+    let (code, stdout, stderr) = run(&["up", "--replicas", "http://127.0.0.1:1/,http://127.0.0.1:2"], &[]);
+    assert_eq!((code, stdout.as_str()), (Some(1), ""), "nothing was started");
+    for said in ["http://127.0.0.1:1: ", "http://127.0.0.1:2: ", "refused", "leave them out of --replicas"] {
+        assert!(stderr.contains(said), "no {said} in {stderr}");
+    }
+}
+
+#[test]
+fn load_tells_a_failure_once() {
+    let (code, stdout, stderr) = run(&["load", "http://127.0.0.1:1", "--seconds", "1", "--rate", "20"], &[]);
+    assert_eq!(code, Some(1));
+    assert!(!stdout.contains("refused") && stdout.contains(" failed"), "{stdout}");
+    assert!(stderr.contains("no request got a good answer; the first failure: "), "{stderr}");
+    assert_eq!(stderr.matches("refused").count(), 1, "{stderr}");
+}
+
+#[test]
+fn who_is_asked_where_nobody_is_says_how_to_say_where() {
+    let env = [("GRAPEVINE_ADMIN_LISTEN", "127.0.0.1:1")];
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for (args, flag) in [(&["top", "--once"][..], "top HOST:PORT"), (&["explain", file], "--admin HOST:PORT")]
+    {
+        let (code, _, stderr) = run(args, &env);
+        assert_eq!(code, Some(1), "{args:?}");
+        for said in
+            ["http://127.0.0.1:1 does not answer: ", flag, "GRAPEVINE_ADMIN_LISTEN", "`grapevine up` prints"]
+        {
+            assert!(stderr.contains(said), "{args:?}: no {said} in {stderr}");
+        }
+    }
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let (absent, below) = ("/no/such/file.json", "/dev/null/pages");
+    for args in [&["explain", absent][..], &["replay", absent], &["man", "--dir", below]] {
         let (code, _, stderr) = run(args, &[]);
-        assert_eq!(code, Some(2), "{args:?}: {stderr}");
-        assert!(stderr.contains("write http://host:port"), "{args:?}: {stderr}");
+        assert_eq!(code, Some(1), "{args:?}");
+        assert!(stderr.contains(args[args.len() - 1]), "{args:?}: {stderr}");
+    }
+}
+
+/// Another test holds that the legend has every column.
+#[test]
+fn the_help_of_top_explains_its_columns() {
+    for help in ["-h", "--help"] {
+        let (code, text, _) = run(&["top", help], &[]);
+        assert_eq!(code, Some(0));
+        assert!(text.contains("BELIEVED, believed") && text.contains("-` is unknown, not zero"), "{text}");
+    }
+}
+
+/// `serve` logs the same sentence: it is one function.
+#[test]
+fn a_closed_admin_listener_is_warned_of() {
+    let wide = ("GRAPEVINE_ADMIN_LISTEN", "0.0.0.0:9090");
+    let token = ("GRAPEVINE_ADMIN_TOKEN", "correct horse battery");
+    for args in [&["config"][..], &["config", "--check"], &["config", "--json"]] {
+        let (code, stdout, stderr) = run(args, &[REPLICA, wide]);
+        assert_eq!(code, Some(0), "{args:?}: it is allowed");
+        assert!(
+            stderr.starts_with("grapevine: warning: GRAPEVINE_ADMIN_LISTEN: 0.0.0.0:9090 is open"),
+            "{stderr}"
+        );
+        assert!(!stdout.contains("warning"), "{stdout}");
+        assert_eq!(run(args, &[REPLICA, wide, token]).2, "");
     }
 }
 
@@ -188,10 +268,12 @@ fn sigterm_drains_and_ends_well() {
 fn a_second_signal_ends_at_once() {
     let mut router = Router::start(&[
         ("GRAPEVINE_LISTEN", "127.0.0.1:0"),
-        ("GRAPEVINE_ADMIN_LISTEN", "127.0.0.1:0"),
+        ("GRAPEVINE_ADMIN_LISTEN", "0.0.0.0:0"),
         ("GRAPEVINE_DRAIN_DELAY", "10min"),
     ]);
     router.logged("router is up");
+    let warned = router.logged("GRAPEVINE_ADMIN_LISTEN: 0.0.0.0:0 is open to the network");
+    assert_eq!(warned["level"], "WARN", "{warned}");
     router.signal("-INT");
     router.logged("draining");
     router.signal("-TERM");

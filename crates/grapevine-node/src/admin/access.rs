@@ -9,6 +9,9 @@ use crate::auth::bearer_of;
 use crate::auth::keys::{Hash, hash_of};
 use crate::config::Secret;
 
+/// How the answer of a listener begins that shows nothing because it has no token.
+pub const CLOSED: &str = "closed off loopback until GRAPEVINE_ADMIN_TOKEN is set\n";
+
 /// What it takes to see metrics and status.
 #[derive(Clone)]
 pub enum Access {
@@ -39,7 +42,7 @@ impl Access {
     pub fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
         match self {
             Self::Open => Ok(()),
-            Self::Closed => Err("closed off loopback until GRAPEVINE_ADMIN_TOKEN is set\n"),
+            Self::Closed => Err(CLOSED),
             Self::Token(expected) => {
                 let sent = headers.get(header::AUTHORIZATION).and_then(bearer_of).map(hash_of);
                 let fits = sent.is_some_and(|sent| bool::from(sent.ct_eq(expected)));

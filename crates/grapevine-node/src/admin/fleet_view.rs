@@ -66,9 +66,9 @@ pub struct FleetRouter {
     pub requests_total: u64,
     /// Of those, neither answered in full nor left by their client.
     pub failed_total: u64,
-    /// Prefixes looked up.
+    /// Requests placed whose prefix was looked up.
     pub lookups: u64,
-    /// Requests placed where a part of their prompt is believed cached.
+    /// Of those, placed where a part of their prompt is believed cached.
     pub hits: u64,
     /// Token totals.
     pub tokens: TokenStatus,
@@ -194,9 +194,9 @@ pub struct FleetTotals {
     pub requests: BTreeMap<String, u64>,
     /// Replicas chosen, by reason.
     pub decisions: BTreeMap<String, u64>,
-    /// Prefixes looked up.
+    /// Requests placed whose prefix was looked up.
     pub lookups: u64,
-    /// Requests placed where a part of their prompt is believed cached.
+    /// Of those, placed where a part of their prompt is believed cached.
     pub hits: u64,
     /// Token totals.
     pub tokens: TokenStatus,

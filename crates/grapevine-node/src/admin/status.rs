@@ -27,9 +27,9 @@ pub struct Status {
     pub requests: BTreeMap<String, u64>,
     /// Replicas chosen since the start, by reason.
     pub decisions: BTreeMap<String, u64>,
-    /// Prefixes looked up in the tree.
+    /// Requests placed whose prefix was looked up.
     pub lookups: u64,
-    /// Requests placed where a part of their prompt is believed cached.
+    /// Of those, placed where a part of their prompt is believed cached.
     pub hits: u64,
     /// Token totals.
     pub tokens: TokenStatus,

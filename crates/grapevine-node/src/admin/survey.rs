@@ -100,10 +100,11 @@ impl Observatory {
     /// All of it.
     pub fn status(&self) -> Status {
         let mut status = self.figures();
+        let mesh = self.mesh.status();
         let facts = Facts {
             minute: self.history.lately(MINUTE_MS),
-            has_seeds: self.has_seeds,
-            name_conflict: self.mesh.status().name_conflict,
+            has_seeds: self.has_seeds && !mesh.seeded_by_itself,
+            name_conflict: mesh.name_conflict,
         };
         status.warnings = self.watchman.warnings(&status, &facts);
         status.points = self.history.points();

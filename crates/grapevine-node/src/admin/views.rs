@@ -112,7 +112,7 @@ async fn explain(
     }
     match admin.observatory.proxy.explain_request(&Method::POST, &path, &body).await {
         Ok(explained) => Json(admin.observatory.explained(&path, &explained, unix_ms())).into_response(),
-        Err(error) => refuse(error.facts().status, error.facts().code),
+        Err(refused) => refuse(refused.error.facts().status, &refused.text()),
     }
 }
 

@@ -45,7 +45,7 @@ pub const CODES: [&str; 20] = [
 pub struct Facts {
     /// What happened in the last minute.
     pub minute: Totals,
-    /// Peers are configured.
+    /// Peers are configured: seeds that are not all this router itself.
     pub has_seeds: bool,
     /// Another router has this one's name.
     pub name_conflict: bool,

@@ -49,6 +49,19 @@ pub(super) fn check(config: &Config, mistakes: &mut Vec<Mistake>) {
     }
 }
 
+/// What `config` as a whole allows and hardly anybody wants, a sentence each: what is so, and what to do.
+pub(super) fn warnings(config: &Config) -> Vec<String> {
+    let mut found = Vec::new();
+    if !config.admin_listen.ip().is_loopback() && config.admin_token.is_none() {
+        found.push(format!(
+            "GRAPEVINE_ADMIN_LISTEN: {} is open to the network and there is no token, so it answers health checks \
+             alone: set GRAPEVINE_ADMIN_TOKEN or GRAPEVINE_ADMIN_TOKEN_FILE to see metrics, status and the page",
+            config.admin_listen
+        ));
+    }
+    found
+}
+
 /// Both would bind one TCP port.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     let same_ip = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();

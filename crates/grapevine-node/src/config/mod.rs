@@ -34,6 +34,7 @@ use crate::engine::{Kind, Names};
 pub use mistake::{Mistake, Mistakes};
 pub use otel::{Batching, Export, OtelConfig, Protocol};
 pub use render::{Effective, Source, effective, help, markdown};
+pub use replicas::base_url;
 pub(crate) use replicas::{MAX_REPLICAS, spec};
 pub use setting::{Section, Setting};
 pub use sources::{DnsName, KubernetesEndpoints};
@@ -246,6 +247,11 @@ impl Config {
             drain_delay: Duration::ZERO,
             ..Self::default()
         }
+    }
+
+    /// What is allowed and hardly anybody wants, a sentence each. `serve` logs it, `config` prints it.
+    pub fn warnings(&self) -> Vec<String> {
+        check::warnings(self)
     }
 
     /// Whether replicas come from elsewhere than the list.

@@ -60,7 +60,7 @@ fn replica(item: &str) -> Result<ReplicaSpec, String> {
 
 /// The replica at `text`, called `name` or else by its host and port.
 pub(crate) fn spec(name: Option<&str>, text: &str) -> Result<ReplicaSpec, String> {
-    let url = base_url(text)?;
+    let url = parsed(text)?;
     let name = match name {
         Some(name) if is_name(name) => name.to_owned(),
         Some(name) => {
@@ -74,21 +74,27 @@ pub(crate) fn spec(name: Option<&str>, text: &str) -> Result<ReplicaSpec, String
     Ok(ReplicaSpec::new(name, url.as_str().trim_end_matches('/')))
 }
 
-/// Checks a base URL. Credentials are never repeated in an error.
-pub(super) fn base_url(text: &str) -> Result<Url, String> {
+/// The base URL that `text` is, without a trailing slash: of an engine, or of a router that stands as one.
+/// An error never repeats credentials.
+pub fn base_url(text: &str) -> Result<String, String> {
+    parsed(text).map(|url| url.as_str().trim_end_matches('/').to_owned())
+}
+
+/// The same as a [`Url`].
+pub(super) fn parsed(text: &str) -> Result<Url, String> {
     let Some((scheme, rest)) = text.split_once("://") else {
-        let shown = if text.contains('@') { "a replica" } else { &format!("`{text}`") };
+        let shown = if text.contains('@') { "an address" } else { &format!("`{text}`") };
         return Err(format!("{shown} has no scheme: write `http://host:port` or `https://host:port`"));
     };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     if authority.contains('@') {
         return Err(format!(
-            "a URL at `{}` has credentials in it: leave them out, clients send their own",
+            "a URL at `{}` has credentials in it: leave them out, keys are sent in a header",
             authority.rsplit('@').next().unwrap_or_default()
         ));
     }
     if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
-        return Err(format!("`{text}` has the scheme `{scheme}`: engines are reached by http or https"));
+        return Err(format!("`{text}` has the scheme `{scheme}`: write http or https"));
     }
     if let Some(problem) = unbracketed(authority) {
         return Err(problem);
@@ -98,7 +104,7 @@ pub(super) fn base_url(text: &str) -> Result<Url, String> {
         return Err(format!("`{text}` has a query or fragment: write the base URL alone"));
     }
     if url.port() == Some(0) {
-        return Err(format!("`{text}` has port 0, where nothing can listen: write the engine's port"));
+        return Err(format!("`{text}` has port 0, where nothing can listen: write the port"));
     }
     Ok(url)
 }
@@ -173,15 +179,15 @@ mod tests {
             ("http://a:1,", "item 2 of the list is empty: remove the extra comma"),
             (",http://a:1", "item 1 of the list is empty: remove the extra comma"),
             ("a:8000", "`a:8000` has no scheme: write `http://host:port` or `https://host:port`"),
-            ("u:pw@a:8000", "a replica has no scheme: write `http://host:port` or `https://host:port`"),
-            ("ftp://a", "`ftp://a` has the scheme `ftp`: engines are reached by http or https"),
+            ("u:pw@a:8000", "an address has no scheme: write `http://host:port` or `https://host:port`"),
+            ("ftp://a", "`ftp://a` has the scheme `ftp`: write http or https"),
             (
                 "http://u:pw@a:1",
-                "a URL at `a:1` has credentials in it: leave them out, clients send their own",
+                "a URL at `a:1` has credentials in it: leave them out, keys are sent in a header",
             ),
             ("http://a:1/?q=1", "`http://a:1/?q=1` has a query or fragment: write the base URL alone"),
             ("http://a:1/#f", "`http://a:1/#f` has a query or fragment: write the base URL alone"),
-            ("http://a:0", "`http://a:0` has port 0, where nothing can listen: write the engine's port"),
+            ("http://a:0", "`http://a:0` has port 0, where nothing can listen: write the port"),
             (
                 "http://::1:8000",
                 "`::1:8000` is an IPv6 address without brackets: write `[::1]:8000` or `[::1:8000]:port`",

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use reqwest::Url;
 
 use super::address::items;
-use super::replicas::base_url;
+use super::replicas::parsed;
 use super::scalar::Kind;
 use super::scalar::is_metric_name;
 use crate::engine::{Figure, Names};
@@ -67,7 +67,7 @@ fn dns_name(text: &str) -> Result<DnsName, String> {
         Some(rest) => (true, rest),
         None => (false, text),
     };
-    let url = base_url(plain)?;
+    let url = parsed(plain)?;
     if url.domain().is_none() {
         return Err(format!("`{text}` is an address, not a name: list it in GRAPEVINE_REPLICAS"));
     }

@@ -39,11 +39,12 @@ pub struct Metrics {
     decisions: Vec<Counter>,
     /// Requests sent to a second replica after the first accepted nothing.
     pub retries: Counter,
-    /// Prefixes looked up in the tree.
+    /// Requests whose prefix was looked up in the tree, and that were given a replica. Counted when that is
+    /// chosen, as what follows: a request that is refused says nothing of hits.
     pub lookups: Counter,
-    /// Lookups that the tree did not answer in time.
+    /// Of those, not answered in time by the tree.
     pub lookups_missed: Counter,
-    /// Requests whose replica was believed to hold a part of the prompt.
+    /// Of those, placed where a part of the prompt was believed cached. A retry counts no second time.
     pub hits: Counter,
     /// Prompt tokens placed, estimated from bytes.
     pub prompt_tokens: Counter,
@@ -76,9 +77,9 @@ impl Metrics {
             errors: family(registry, "errors", "Answers of the router itself by code", "code", &errors),
             decisions: family(registry, "decisions", "Replicas chosen by reason", "reason", &reasons),
             retries: counter(registry, "retries", "Requests sent to a second replica"),
-            lookups: counter(registry, "lookups", "Prefixes looked up in the tree"),
-            lookups_missed: counter(registry, "lookups_missed", "Lookups not answered in time"),
-            hits: counter(registry, "hits", "Requests placed where a prefix of them is believed cached"),
+            lookups: counter(registry, "lookups", "Requests placed whose prefix was looked up in the tree"),
+            lookups_missed: counter(registry, "lookups_missed", "Of lookups, those not answered in time"),
+            hits: counter(registry, "hits", "Of those looked up, placed where a prefix is believed cached"),
             prompt_tokens: counter(registry, "prompt_tokens", "Prompt tokens placed, estimated"),
             predicted_tokens: counter(registry, "predicted_cached_tokens", "Predicted to be cached"),
             random_tokens: counter(

@@ -11,7 +11,7 @@ use http::Method;
 
 use super::pick::{Choice, Question};
 use super::{Proxy, keying, owner};
-use crate::error::RouterError;
+use crate::error::Refused;
 use crate::observe::decisions::{Considered, Lookup, short};
 use crate::replica::Replica;
 
@@ -52,7 +52,7 @@ impl Proxy {
         method: &Method,
         path: &str,
         body: &Bytes,
-    ) -> Result<Explanation, RouterError> {
+    ) -> Result<Explanation, Refused> {
         let began = Instant::now();
         let api = Api::of_path(path);
         let reads = self.reads(method, api);
@@ -70,14 +70,16 @@ impl Proxy {
             except: &[],
             show: CANDIDATES,
         };
-        let choice = self.picker.choose(&question, self.clock.now())?;
+        let model = prompt.model.as_deref().map(short);
+        let chosen = self.picker.choose(&question, self.clock.now());
+        let choice = chosen.map_err(|error| Refused { error, model: model.clone() })?;
         let Choice { decision, shadowed, candidates_total, considered, .. } = choice;
         Ok(Explanation {
             guarded: decision.guarded.and_then(|id| self.picker.replicas.load().get(id).cloned()),
             decision,
             wanted: shadowed.map(|shadowed| shadowed.wanted),
             lookup: Lookup::of(asks, found.is_some()),
-            model: prompt.model.as_deref().map(short),
+            model,
             key_bytes: key.bytes,
             boundaries: key.hashes.len(),
             hash: key.hashes.last().copied(),

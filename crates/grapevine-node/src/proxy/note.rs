@@ -22,6 +22,7 @@ impl Proxy {
     pub(super) fn note(&self, job: &Job<'_>, choice: Choice, attempt: u32, took: Duration) {
         self.count(&choice);
         if attempt == 1 {
+            self.count_lookup(job.lookup(), &choice);
             self.metrics.decision_seconds.observe(took.as_secs_f64());
         }
         if let Some(log) = &self.log {
@@ -41,15 +42,23 @@ impl Proxy {
         self.metrics.prompt_tokens.inc_by(u64::from(decision.prompt_tokens));
         self.metrics.predicted_tokens.inc_by(u64::from(decision.matched_tokens));
         self.metrics.random_tokens.inc_by(u64::from(choice.random_tokens));
-        if decision.matched_tokens > 0 {
-            self.metrics.hits.inc();
-            if let Some(Teacher::Peer(peer)) = decision.teacher {
-                self.taught.add(peer, decision.matched_tokens);
-            }
+        if let (true, Some(Teacher::Peer(peer))) = (decision.matched_tokens > 0, decision.teacher) {
+            self.taught.add(peer, decision.matched_tokens);
         }
         if let Some(shadowed) = &choice.shadowed {
             self.metrics.shadow.count(shadowed);
         }
+    }
+
+    /// A lookup and whether it was a hit, together: one is a share of the other.
+    fn count_lookup(&self, lookup: Lookup, choice: &Choice) {
+        if lookup == Lookup::None {
+            return;
+        }
+        let metrics = &self.metrics;
+        metrics.lookups.inc();
+        metrics.lookups_missed.inc_by(u64::from(lookup == Lookup::Late));
+        metrics.hits.inc_by(u64::from(choice.decision.matched_tokens > 0));
     }
 }
 

@@ -57,10 +57,9 @@ impl Proxy {
         (job.model, job.stream, job.textual) = (prompt.model, prompt.stream, !prompt.media);
         let key = Arc::new(prompt.key);
         if !key.hashes.is_empty() {
-            self.metrics.lookups.inc();
-            match self.tree.lookup(&key, self.settings.lookup).await {
-                Some(found) => (job.matches, job.known_picks) = (Some(found.matches), found.picks),
-                None => _ = self.metrics.lookups_missed.inc(),
+            // Counted when a replica was chosen.
+            if let Some(found) = self.tree.lookup(&key, self.settings.lookup).await {
+                (job.matches, job.known_picks) = (Some(found.matches), found.picks);
             }
         }
         job.key = Some(key);

@@ -84,6 +84,22 @@ async fn an_adapter_shares_the_replica_of_its_base_and_not_its_prefixes() {
     assert_ne!(matched("base-sql").await, "0");
 }
 
+/// What was refused was placed nowhere, so it says nothing of the share of hits.
+#[tokio::test]
+async fn refused_requests_do_not_lower_the_share_of_hits() {
+    let engine = engine(&["a"]).await;
+    let router = TestRouter::start(fleet_config("router-a", &[&engine])).await;
+    known(&router).await;
+    let prompt = "the same long preamble ".repeat(100);
+    for (model, status) in [("a", 200), ("a", 200), ("x", 404), ("x", 404)] {
+        let answer = ask(&router, "/v1/completions", &completion(model, &prompt)).await;
+        assert_eq!(answer.status(), status, "{model}");
+        answer.bytes().await.unwrap();
+    }
+    let status = router.status();
+    assert_eq!((status.lookups, status.hits), (2, 1));
+}
+
 #[tokio::test]
 async fn a_model_that_nobody_serves_is_a_404_as_openai_says_it() {
     let (a, b) = (engine(&["a"]).await, engine(&["b"]).await);
@@ -103,6 +119,11 @@ async fn a_model_that_nobody_serves_is_a_404_as_openai_says_it() {
         ask(&router, "/v1/messages", &json!({ "model": "x", "messages": [], "max_tokens": 1 })).await;
     let body: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
     assert_eq!((&body["type"], &body["error"]["type"]), (&json!("error"), &json!("not_found_error")));
+    let explain = http().post(format!("http://{}/api/v1/explain", router.admin));
+    let answer = explain.body(json!({ "model": "x" }).to_string()).send().await.unwrap();
+    assert_eq!(answer.status(), 404);
+    let body: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+    assert_eq!(body, json!({ "error": "model_not_found: no replica serves `x`" }));
     let answer = ask(&router, "/v1/embeddings", &json!({ "model": "x", "input": "y" })).await;
     assert_eq!(answer.status(), 404, "paths without a prefix too");
     assert_eq!(router.outcome("refused"), 3);

@@ -20,6 +20,7 @@ pub mod world;
 mod tests;
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -37,6 +38,14 @@ pub enum ReplayError {
     /// The result cannot be written.
     #[error("cannot write the result")]
     Write(#[from] io::Error),
+    /// The picture cannot be written.
+    #[error("cannot write {}", path.display())]
+    Plot {
+        /// Where to.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
 }
 
 /// Runs a replay, writes its result to `out` and complaints about the trace to `err`.
@@ -49,7 +58,8 @@ pub fn run_replay(args: &ReplayArgs, out: &mut impl Write, err: &mut impl Write)
     let reports: Vec<Report> = args.policy.names().iter().map(replay).collect();
     if let Some(path) = &args.plot {
         let name = args.trace.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        std::fs::write(path, plot::svg(&name, &reports))?;
+        let unwritten = |source| ReplayError::Plot { path: path.clone(), source };
+        std::fs::write(path, plot::svg(&name, &reports)).map_err(unwritten)?;
     }
     match args.json {
         true => writeln!(out, "{}", object(args, &trace, &reports))?,

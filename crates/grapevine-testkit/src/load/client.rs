@@ -190,8 +190,8 @@ fn text_header(response: &Response, name: &str) -> Option<String> {
     response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// An error with its causes, without the URL.
-fn describe(error: &reqwest::Error) -> String {
+/// An error with its causes.
+pub fn describe(error: &reqwest::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {

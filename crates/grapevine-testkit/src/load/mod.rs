@@ -27,6 +27,6 @@ mod turns;
 #[cfg(test)]
 mod tests;
 
-pub use client::{ClientError, HttpClient, http_client};
+pub use client::{ClientError, HttpClient, describe, http_client};
 pub use driver::{Load, LoadConfig, Stop};
 pub use report::{Outcome, Report, Times};

@@ -52,12 +52,12 @@ pub(super) struct App {
     /// When.
     pub(super) heard: Option<Instant>,
     /// Why nobody says more.
-    pub(super) lost: Option<String>,
+    pub(super) lost: Option<NoAnswer>,
     pub(super) paused: bool,
     pub(super) panel: Panel,
     pub(super) opened: Option<Opened>,
-    /// What the keys do is shown, over everything.
-    pub(super) help: bool,
+    /// What keys do and columns say is shown, over everything; so many lines of it were scrolled past.
+    pub(super) help: Option<usize>,
     pub(super) tables: [TableState; 3],
 }
 
@@ -74,7 +74,7 @@ impl App {
             paused: false,
             panel: Panel::Replicas,
             opened: None,
-            help: false,
+            help: None,
             tables: Default::default(),
         }
     }
@@ -94,7 +94,7 @@ impl App {
                 self.decisions = update.decisions;
                 self.fleet = Some(update.fleet);
             }
-            Err(lost) => self.lost = Some(lost.to_string()),
+            Err(lost) => self.lost = Some(lost),
         }
     }
 
@@ -130,11 +130,9 @@ impl App {
     pub(super) fn key(&mut self, key: KeyCode) -> bool {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return !self.close(),
-            KeyCode::Char('?' | 'h') => self.help = !self.help,
+            KeyCode::Char('?' | 'h') => self.help = self.help.xor(Some(0)),
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
-            _ if self.help => {
-                self.close();
-            }
+            _ if self.help.is_some() => self.key_help(key),
             _ if self.opened.is_some() => self.key_opened(key),
             _ => self.key_tables(key),
         }
@@ -143,7 +141,7 @@ impl App {
 
     /// Closes what is on top. False when nothing is.
     fn close(&mut self) -> bool {
-        std::mem::take(&mut self.help) || self.opened.take().is_some()
+        self.help.take().is_some() || self.opened.take().is_some()
     }
 
     fn key_tables(&mut self, key: KeyCode) {
@@ -169,6 +167,19 @@ impl App {
             _ => return false,
         }
         true
+    }
+
+    /// Scrolls the help; any other key closes it. Drawing ends it at the last line.
+    fn key_help(&mut self, key: KeyCode) {
+        self.help = self.help.and_then(|line| match key {
+            KeyCode::Down | KeyCode::Char('j') => Some(line + 1),
+            KeyCode::Up | KeyCode::Char('k') => Some(line.saturating_sub(1)),
+            KeyCode::PageDown => Some(line + PAGE),
+            KeyCode::PageUp => Some(line.saturating_sub(PAGE)),
+            KeyCode::Home => Some(0),
+            KeyCode::End => Some(usize::MAX),
+            _ => None,
+        });
     }
 
     fn key_opened(&mut self, key: KeyCode) {

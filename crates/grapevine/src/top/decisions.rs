@@ -26,6 +26,12 @@ const COLUMNS: &[Column<DecisionView, Context>] = &[
     left("ended", Length(13), 102, |d, _| text(or_unknown(d.outcome.clone(), |name| name), Style::new())),
 ];
 
+/// The heads of all columns.
+#[cfg(test)]
+pub(super) fn heads() -> Vec<&'static str> {
+    COLUMNS.iter().map(Column::title).collect()
+}
+
 /// The table for `width` cells.
 pub(super) fn decisions(list: &[DecisionView], at_ms: u64, look: Look, width: u16) -> Table<'static> {
     // Asked for after the fleet was: some may be younger.

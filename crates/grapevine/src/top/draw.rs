@@ -8,15 +8,17 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Clear, Padding, Paragraph, Sparkline, Table};
+use ratatui::widgets::{Block, Clear, Padding, Paragraph, Sparkline, Table, Wrap};
 
 use super::app::{App, Panel};
 use super::decisions::decisions;
 use super::history::{Shares, curve, last_minute, requests_per_second};
+use super::legend;
 use super::replicas::{self, replicas};
 use super::routers::{self, routers};
 use super::style::Look;
-use super::words;
+use super::{WHERE, words};
+use crate::admin::{AskError, NoAnswer};
 use crate::figures::{duration, or_unknown, percent};
 use crate::verdict;
 
@@ -37,15 +39,20 @@ const FEW_KEYS: &str = "tab  arrows  enter  p pause  ? help  q quit";
 /// Of an open decision.
 const OPENED_KEYS: &str = "arrows decision   page scroll   ? help   q close";
 
+/// Of the help.
+const HELP_KEYS: &str = "arrows, page scroll   q close";
+
 const HELP: &str = "\
 tab, left, right   the next table
 up, down, k, j     a row
-page, home, end    many rows; of an open decision, lines
+page, home, end    many rows; of a text like this, lines
 enter              the selected decision's votes
 p, space           pause, and go on
-?, h               this
+?, h               this: keys, and what columns say
 q, esc             close, quit
-ctrl-c             quit";
+ctrl-c             quit
+
+";
 
 /// Draws it.
 pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, now: Instant) {
@@ -77,10 +84,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, now: Instant) {
 }
 
 fn keys(app: &App, width: u16) -> &'static str {
-    match &app.opened {
-        Some(_) => OPENED_KEYS,
-        None if KEYS.len() > usize::from(width) => FEW_KEYS,
-        None => KEYS,
+    match (app.help, &app.opened) {
+        (Some(_), _) => HELP_KEYS,
+        (None, Some(_)) => OPENED_KEYS,
+        (None, None) if KEYS.len() > usize::from(width) => FEW_KEYS,
+        (None, None) => KEYS,
     }
 }
 
@@ -109,8 +117,14 @@ fn headline(app: &App, now: Instant) -> Line<'static> {
 }
 
 fn waiting(app: &App) -> Paragraph<'static> {
-    let text = if app.lost.is_some() { "No router answers; asking on." } else { "Asking the router ..." };
-    Paragraph::new(text).centered().block(Block::new().padding(Padding::top(2)))
+    let text = match app.lost {
+        Some(NoAnswer { said: AskError::Silent | AskError::NotOurs(_), .. }) => {
+            format!("No router answers; asking on.\n\nIf it is elsewhere: {WHERE}.")
+        }
+        Some(_) => "No router answers; asking on.".to_owned(),
+        None => "Asking the router ...".to_owned(),
+    };
+    Paragraph::new(text).wrap(Wrap { trim: true }).centered().block(Block::new().padding(Padding::top(2)))
 }
 
 fn warning_lines(warnings: &[(Level, String)], look: Look) -> Vec<Line<'static>> {
@@ -195,9 +209,10 @@ fn draw_table(frame: &mut Frame<'_>, app: &mut App, fleet: &Fleet, panel: Panel,
     frame.render_stateful_widget(table.block(block), area, app.state(panel));
 }
 
-fn draw_help(frame: &mut Frame<'_>, app: &App) {
-    if app.help {
-        draw_over(frame, app.look, " keys ", HELP, &mut 0);
+fn draw_help(frame: &mut Frame<'_>, app: &mut App) {
+    let look = app.look;
+    if let Some(scrolled) = &mut app.help {
+        draw_over(frame, look, " keys and columns ", &format!("{HELP}{}", legend::text()), scrolled);
     }
 }
 

@@ -19,6 +19,14 @@ pub(super) struct Column<T, C> {
     cell: Draw<T, C>,
 }
 
+impl<T, C> Column<T, C> {
+    /// Its head.
+    #[cfg(test)]
+    pub(super) const fn title(&self) -> &'static str {
+        self.title
+    }
+}
+
 type Draw<T, C> = fn(&T, &C) -> Cell<'static>;
 
 /// A column of words or bars, shown where the table has at least `from` cells.

@@ -12,6 +12,7 @@ mod decisions;
 mod draw;
 mod grid;
 pub(crate) mod history;
+mod legend;
 mod once;
 pub(crate) mod replicas;
 pub(crate) mod routers;
@@ -22,7 +23,6 @@ mod tests;
 mod words;
 
 use std::error::Error;
-use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -35,7 +35,7 @@ use self::style::Look;
 use crate::Failure;
 use crate::admin::{NoAnswer, base_url, local_base};
 use crate::runtime::{self, Signals};
-use crate::screen::{Input, Screen};
+use crate::screen::{self, Input, Screen};
 
 /// How often the picture is drawn without any news: it tells how old they are.
 const REDRAW: Duration = Duration::from_secs(1);
@@ -45,8 +45,10 @@ const REDRAW: Duration = Duration::from_secs(1);
 /// Any router tells of all of them. With a token set on its admin listener, the same
 /// GRAPEVINE_ADMIN_TOKEN or GRAPEVINE_ADMIN_TOKEN_FILE must be set here.
 #[derive(Args, Debug, Clone)]
+#[command(after_help = legend::help())]
 pub(crate) struct TopArgs {
-    /// Admin addresses; the first that answers is asked, the others stand by
+    /// Admin addresses; the first that answers is asked, the others stand by. `grapevine up` prints those of its
+    /// routers
     /// [default: GRAPEVINE_ADMIN_LISTEN, or 127.0.0.1:9090]
     #[arg(value_name = "ADDR", value_parser = base_url)]
     admin: Vec<String>,
@@ -60,10 +62,14 @@ pub(crate) struct TopArgs {
     every: u16,
 }
 
+/// What to do when nobody answers.
+const WHERE: &str = "say where a router's admin listener is, `grapevine top HOST:PORT` or with GRAPEVINE_ADMIN_LISTEN; \
+     `grapevine up` prints its own";
+
 /// Why there is nothing to see.
 #[derive(Debug, thiserror::Error)]
 enum TopError {
-    #[error("stdout is no terminal; `--once` prints a table")]
+    #[error("stdout is no terminal that can be drawn on; `--once` prints a table")]
     NoTerminal,
 }
 
@@ -77,10 +83,11 @@ async fn top(args: &TopArgs) -> Result<(), Box<dyn Error>> {
     let bases = if args.admin.is_empty() { vec![local_base()] } else { args.admin.clone() };
     let mut source = Source::new(bases)?;
     if args.once {
-        print!("{}", once::text(&source.ask().await?.fleet));
+        let update = source.ask().await.map_err(|no_answer| no_answer.hinting(WHERE))?;
+        print!("{}", once::text(&update.fleet));
         return Ok(());
     }
-    if !io::stdout().is_terminal() {
+    if !screen::can_draw() {
         return Err(TopError::NoTerminal.into());
     }
     let (tell, news) = mpsc::channel(1);

@@ -37,7 +37,8 @@ pub(super) fn text(fleet: &Fleet) -> String {
     out
 }
 
-const ROUTERS: [&str; 8] = ["ROUTER", "STATE", "REQUESTS", "INFLIGHT", "HITS", "LAG", "LEVEL", "NODES"];
+pub(super) const ROUTERS: [&str; 8] =
+    ["ROUTER", "STATE", "REQUESTS", "INFLIGHT", "HITS", "LAG", "LEVEL", "NODES"];
 
 fn router_row(fleet: &Fleet, router: &grapevine_node::admin::fleet_view::FleetRouter) -> [String; 8] {
     let known = |text: String| or_unknown(router.reached.then_some(text), |text| text);
@@ -53,7 +54,7 @@ fn router_row(fleet: &Fleet, router: &grapevine_node::admin::fleet_view::FleetRo
     ]
 }
 
-const REPLICAS: [&str; 10] =
+pub(super) const REPLICAS: [&str; 10] =
     ["REPLICA", "HEALTH", "INFLIGHT", "QUEUED", "KV", "SHARE", "HITRATE", "ERROR", "CACHE", "BELIEVED"];
 
 fn replica_row(replica: &grapevine_node::admin::fleet_view::FleetReplica) -> [String; 10] {

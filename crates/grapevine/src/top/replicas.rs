@@ -34,6 +34,12 @@ const COLUMNS: &[Column<FleetReplica, Scale>] = &[
     right("believed", Length(8), 125, |r, _| tokens(r.capacity_tokens)),
 ];
 
+/// The heads of all columns.
+#[cfg(test)]
+pub(super) fn heads() -> Vec<&'static str> {
+    COLUMNS.iter().map(Column::title).collect()
+}
+
 /// The table for `width` cells.
 pub(crate) fn replicas(fleet: &Fleet, look: Look, width: u16) -> Table<'static> {
     let most = |value: fn(&FleetReplica) -> f64| fleet.replicas.iter().map(value).fold(1.0, f64::max);

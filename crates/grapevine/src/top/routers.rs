@@ -30,6 +30,12 @@ fn columns<'a>() -> [Column<FleetRouter, Context<'a>>; 9] {
     ]
 }
 
+/// The heads of all columns.
+#[cfg(test)]
+pub(super) fn heads() -> Vec<&'static str> {
+    columns().iter().map(Column::title).collect()
+}
+
 /// The table for `width` cells.
 pub(crate) fn routers(fleet: &Fleet, rates: &Rates, look: Look, width: u16) -> Table<'static> {
     table(&columns(), &fleet.routers, &Context { look, rates, fleet }, look, width)

@@ -163,6 +163,9 @@ fn a_lost_router_is_said_and_forgotten_when_it_is_back() {
 fn before_the_first_answer_it_says_so() {
     let mut app = App::new(Look::plain());
     assert!(picture(&mut app, 80, 24, Instant::now()).contains("Asking the router"));
+    app.take(Err(NoAnswer { from: "http://a".to_owned(), said: AskError::Silent }), Instant::now());
+    let shown = picture(&mut app, 200, 24, Instant::now());
+    assert!(shown.contains("grapevine top HOST:PORT") && shown.contains("grapevine up"), "{shown}");
     app.take(Err(NoAnswer { from: "http://a".to_owned(), said: AskError::Token }), Instant::now());
     assert!(picture(&mut app, 120, 24, Instant::now()).contains("GRAPEVINE_ADMIN_TOKEN"));
 }
@@ -201,6 +204,22 @@ fn the_keys_are_told_before_the_first_answer() {
     app.key(KeyCode::Char('h'));
     assert!(picture(&mut app, 60, 15, Instant::now()).contains("pause, and go on"));
     assert!(!app.key(KeyCode::Char('q')) && app.key(KeyCode::Char('q')));
+}
+
+#[test]
+fn the_help_tells_of_columns_and_is_scrolled_to_its_end() {
+    let mut app = app();
+    app.key(KeyCode::Char('?'));
+    let top = picture(&mut app, 80, 24, Instant::now());
+    assert!(top.contains("pause, and go on") && top.contains("more: page down"), "{top}");
+    assert!(!top.contains("BELIEVED, believed"), "{top}");
+    app.key(KeyCode::End);
+    let end = picture(&mut app, 80, 24, Instant::now());
+    assert!(end.contains("BELIEVED, believed") && end.contains("unknown, not zero"), "{end}");
+    app.key(KeyCode::Up);
+    assert!(picture(&mut app, 80, 24, Instant::now()).contains("1 more: page down"));
+    app.key(KeyCode::Tab);
+    assert!(!picture(&mut app, 80, 24, Instant::now()).contains("BELIEVED"), "any other key closes it");
 }
 
 #[test]

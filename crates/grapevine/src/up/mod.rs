@@ -11,22 +11,23 @@
 //! ```
 
 mod plain;
+mod reach;
 mod sample;
 mod side;
 mod view;
 
-use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use clap::Args;
+use grapevine_node::config::base_url;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::sample::{Sample, SideSample};
 use self::side::{Plan, Side};
 use self::view::Live;
 use crate::Failure;
-use crate::load::base_url;
 use crate::runtime::{self, Signals};
+use crate::screen;
 
 /// How often the view is drawn anew.
 const REFRESH: Duration = Duration::from_millis(500);
@@ -80,8 +81,10 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Failure> {
 async fn up(args: &UpArgs) -> Result<(), Box<dyn std::error::Error>> {
     let signals = Signals::catch()?;
     let mut stop = std::pin::pin!(signals.first());
-    let live = !args.plain && io::stdout().is_terminal();
-    println!("starting {} routers and {} ...", args.routers, engines_of(args));
+    let live = !args.plain && screen::can_draw();
+    reach::all(&args.replicas).await?;
+    let routers = if args.routers == 1 { "router" } else { "routers" };
+    println!("starting {} {routers} and {} ...", args.routers, engines_of(args));
     let mut sides = Vec::new();
     let mut history = Vec::new();
     for plan in plans(args) {
@@ -91,7 +94,8 @@ async fn up(args: &UpArgs) -> Result<(), Box<dyn std::error::Error>> {
         });
     }
     for side in sides.iter().take(1) {
-        println!("its page, as long as it runs: {}", side.page());
+        println!("as long as it runs, in a browser:  {}", side.page());
+        println!("and in another terminal:           {}", side.top());
     }
     let mut view = if live { Live::terminal()? } else { Live::lines(LINE_EVERY) };
     for stage in stages(args, sides.len()) {
@@ -190,6 +194,7 @@ fn plans(args: &UpArgs) -> Vec<Plan> {
 fn engines_of(args: &UpArgs) -> String {
     match args.replicas.len() {
         0 => format!("2 x {} simulated engines", args.engines),
+        1 => "1 engine behind them".to_owned(),
         n => format!("{n} engines behind them"),
     }
 }

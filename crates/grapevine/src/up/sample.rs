@@ -30,6 +30,8 @@ pub(super) struct SideSample {
     pub(super) fleet: Fleet,
     /// Where its page is.
     pub(super) page: String,
+    /// The command that shows the same.
+    pub(super) top: String,
 }
 
 impl Sample {

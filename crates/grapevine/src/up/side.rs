@@ -27,6 +27,9 @@ const CACHE_BLOCKS: usize = 1_340;
 const PREFILL_PER_BLOCK: Duration = Duration::from_millis(2);
 const BASE: Duration = Duration::from_millis(20);
 
+/// Routers that `grapevine top` is told of: the first that answers tells of all.
+const NAMED: usize = 3;
+
 /// What to run.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -158,6 +161,13 @@ impl Side {
         self.fleet.routers.first().map(|router| format!("{}/", router.admin)).unwrap_or_default()
     }
 
+    /// The command that shows its routers in a terminal.
+    pub(super) fn top(&self) -> String {
+        let routers = self.fleet.routers.iter().take(NAMED);
+        let addresses = routers.map(|router| router.admin.trim_start_matches("http://"));
+        std::iter::once("grapevine top").chain(addresses).collect::<Vec<_>>().join(" ")
+    }
+
     fn elapsed(&self) -> Duration {
         let began = *self.began.lock().unwrap_or_else(PoisonError::into_inner);
         self.ended.or(began.map(|at| at.elapsed())).unwrap_or_default()
@@ -191,6 +201,7 @@ impl Side {
             curve: self.curve.clone(),
             fleet: self.seen.clone(),
             page: self.page(),
+            top: self.top(),
         }
     }
 

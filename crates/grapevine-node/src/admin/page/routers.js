@@ -1,6 +1,6 @@
 // The fleet of routers: a graph of who hears whom, and its figures as a table.
 
-import { byId, h, s, setText } from "./dom.js";
+import { byId, h, s, setAttr, setText } from "./dom.js";
 import { DASH, bytes, duration, perSecond, plural, roundPercent } from "./format.js";
 import { Grid, nodeCell, textCell } from "./grid.js";
 
@@ -10,14 +10,26 @@ const SLOW_MS = 2_000;
 /** Up to that many routers each link carries its lag. */
 const LABELLED = 4;
 
+/** Up to that many routers each has its name and a figure. */
+const FEW = 8;
+
 /** From that many on links are drawn thin. */
 const CROWDED = 9;
 
 /** Rows in sight. */
 const VISIBLE = 5;
 
-/** Of the drawing, px; the style sheet says the same. */
-const HEIGHT = 200;
+/** Of the drawing, px: higher where it is narrow. */
+const heightAt = (width) => (isNarrow(width) ? 280 : 200);
+
+/** There names stand above and below their nodes: beside them is no room. */
+const isNarrow = (width) => width < 420;
+
+/** Cut names keep so many letters at least. */
+const SHORTEST = 3;
+
+/** Where a link's lag may stand on it, as a share of its length, the best first. */
+const LAG_AT = [0.5, 0.36, 0.64, 0.28, 0.72];
 
 const stateOf = (router) => {
   if (!router.live) return ["gone", "bad"];
@@ -35,7 +47,7 @@ function state(router) {
 function name(router) {
   const label = router.self ? `${router.name} (this)` : router.name;
   const safe = /^https?:\/\//.test(router.admin_url ?? "");
-  return safe && !router.self ? h("a", { href: router.admin_url, rel: "noreferrer" }, label) : h("span", null, label);
+  return safe && !router.self ? h("a", { href: router.admin_url, rel: "noreferrer", title: router.name }, label) : h("span", { title: router.name }, label);
 }
 
 const hitRate = ({ lookups, hits, reached }) => (reached && lookups > 0 ? hits / lookups : null);
@@ -45,7 +57,7 @@ const COLUMNS = [
   { id: "name", title: "Router", value: (row) => row.name, cell: nodeCell((row) => `${row.name}|${row.admin_url}|${row.self}`, name) },
   { id: "state", title: "State", width: "92px", value: (row) => stateOf(row)[0], cell: nodeCell((row) => stateOf(row)[0], state) },
   { id: "rate", title: "Req/s", width: "62px", numeric: true, value: (row) => row.rate, cell: textCell((row) => perSecond(row.rate)) },
-  { id: "hits", title: "Hits", width: "66px", numeric: true, tip: "requests placed where a part of their prompt is believed cached", value: hitRate, cell: textCell((row) => roundPercent(hitRate(row))) },
+  { id: "hits", title: "Hits", width: "66px", numeric: true, tip: "of requests placed whose prefix was looked up, the share that went where a part of it is believed cached", value: hitRate, cell: textCell((row) => roundPercent(hitRate(row))) },
   { id: "lag", title: "Lag", width: "68px", numeric: true, tip: "worst delay with which others hear it", value: (row) => row.lagMs, cell: textCell((row) => duration(row.lagMs)) },
   { id: "bytes", title: "Gossip/s", width: "76px", numeric: true, tip: "bytes of gossip that it sends", value: (row) => row.gossipRate, cell: textCell((row) => bytes(row.gossipRate)) },
   { id: "agree", title: "Level", width: "66px", numeric: true, tip: "share of pairs of peer and origin that are level, as it sees them", value: (row) => agreement(row), cell: textCell((row) => roundPercent(agreement(row)), (row) => (row.reached ? `${row.gossip.level_pairs} of ${row.gossip.pairs} pairs` : "")) },
@@ -93,14 +105,23 @@ export class Routers {
     this.#drawn = looks;
     this.#host.classList.toggle("crowded", rows.length >= CROWDED);
     const places = layout(rows, this.#width);
+    const height = heightAt(this.#width);
     const label = `${note(rows)}. The table below has the figures of each.`;
-    const drawing = s("svg", { role: "img", "aria-label": label, viewBox: `0 0 ${this.#width} ${HEIGHT}` });
+    const drawing = s("svg", { role: "img", "aria-label": label, viewBox: `0 0 ${this.#width} ${height}`, height });
     for (const link of links) drawing.append(...edge(link, places));
-    if (rows.length <= LABELLED) for (const link of links) drawing.append(...lag(link, places, rows.length));
     for (const row of rows) drawing.append(node(row, places.get(row.name), rows.length));
-    if (rows.length === 1) drawing.append(alone(this.#width));
+    if (rows.length === 1) drawing.append(...alone(this.#width, height));
     this.#host.replaceChildren(drawing);
+    letter(drawing, rows, links, places, { width: this.#width, height });
   }
+}
+
+/** Writes what fits: texts are measured where they stand, and what would cover another or a node stays away. */
+function letter(drawing, rows, links, places, size) {
+  const taken = rows.map((row) => boxOf(places.get(row.name), radiusOf(rows.length) + (rows.length <= FEW ? 5 : 1)));
+  for (const row of rows) taken.push(...nameNode(drawing, row, places.get(row.name), rows.length, size, taken));
+  if (rows.length > LABELLED) return;
+  for (const link of links) taken.push(...lag(drawing, link, places, rows.length, size, taken));
 }
 
 function derive(router, model) {
@@ -130,22 +151,24 @@ function undirected(links) {
 
 /** Routers on an ellipse; two lie side by side. */
 function layout(rows, width) {
-  const [cx, cy] = [width / 2, HEIGHT / 2];
-  const few = rows.length <= 8;
-  const rx = rows.length === 1 ? 0 : Math.min(width / 2 - (few ? 96 : 28), few ? 170 : 400);
-  const ry = rows.length < 3 ? 0 : HEIGHT / 2 - (few ? 54 : 20);
+  const height = heightAt(width);
+  const [cx, cy] = [width / 2, height / 2];
+  const few = rows.length <= FEW;
+  const beside = few ? (isNarrow(width) ? 48 : 96) : 28;
+  const rx = rows.length === 1 ? 0 : Math.min(width / 2 - beside, few ? 170 : 400);
+  const ry = rows.length < 3 ? 0 : height / 2 - (few ? 54 : 26);
   const turn = rows.length === 2 ? Math.PI : -Math.PI / 2;
   const place = (row, i) => {
     const angle = turn + (2 * Math.PI * i) / rows.length;
     return [row.name, { x: cx + rx * Math.cos(angle), y: cy + ry * Math.sin(angle), cos: Math.cos(angle), sin: Math.sin(angle) }];
   };
-  return centred(rows.map(place));
+  return centred(rows.map(place), height);
 }
 
 /** An odd number of routers leaves more room below than above. */
-function centred(placed) {
+function centred(placed, height) {
   const heights = placed.map(([, { y }]) => y);
-  const shift = HEIGHT / 2 - (Math.min(...heights) + Math.max(...heights)) / 2;
+  const shift = height / 2 - (Math.min(...heights) + Math.max(...heights)) / 2;
   return new Map(placed.map(([name, at]) => [name, { ...at, y: at.y + shift }]));
 }
 
@@ -158,41 +181,85 @@ function edge(link, places) {
 const linkClass = ({ live, lagMs }) => (live ? (lagMs >= SLOW_MS ? "link slow" : "link") : "link gone");
 
 /** All that a node is drawn from. */
-const lookOf = (row, count) => [row.name, row.self, stateOf(row), row.lagMs >= SLOW_MS, ...(count <= 8 ? [perSecond(row.rate), agreement(row)] : [])];
+const lookOf = (row, count) => [row.name, row.self, stateOf(row), row.lagMs >= SLOW_MS, ...(count <= FEW ? [perSecond(row.rate), agreement(row)] : [])];
 
-/** A link's lag on it, off the middle where links cross there. */
-function lag({ ends, live, lagMs }, places, count) {
-  const [a, b] = ends.map((end) => places.get(end));
-  if (!a || !b) return [];
-  const at = count > 3 ? 0.36 : 0.5;
-  const place = { x: a.x + (b.x - a.x) * at, y: a.y + (b.y - a.y) * at + 4 };
-  return [s("text", { class: "lag", ...place, "text-anchor": "middle" }, live ? duration(lagMs) : "lost")];
-}
+const radiusOf = (count) => (count <= FEW ? 14 : count <= 16 ? 9 : 6);
 
-function node(row, place, count) {
-  const { x, y } = place;
-  const [, kind] = stateOf(row);
-  const few = count <= 8;
-  const radius = few ? 14 : count <= 16 ? 9 : 6;
+function node(row, { x, y }, count) {
+  const [word, kind] = stateOf(row);
+  const radius = radiusOf(count);
   const group = s("g", { class: `${row.self ? "self" : ""} ${kind === "bad" ? "gone" : kind}` });
-  group.append(s("title", null, `${row.name}: ${stateOf(row)[0]}`), s("circle", { class: "disc", cx: x, cy: y, r: radius }));
+  group.append(s("title", null, `${row.name}: ${word}`), s("circle", { class: "disc", cx: x, cy: y, r: radius }));
   const level = agreement(row);
-  if (level !== null && few) group.append(ring(x, y, radius + 4, level));
-  if (few) group.append(...label(place, radius, row.name, row.reached ? `${perSecond(row.rate)} req/s` : stateOf(row)[0]));
-  else if (kind !== "" || row.lagMs >= SLOW_MS) group.append(...label(place, radius - 4, row.name));
+  if (level !== null && count <= FEW) group.append(ring(x, y, radius + 4, level));
   return group;
 }
 
-/** A node's name, away from the middle, where the links are. */
-function label({ x, y, cos, sin }, radius, name, more) {
-  const above = Math.abs(cos) < 0.3;
-  const lines = [name, more].filter(Boolean);
+const boxOf = ({ x, y }, radius) => ({ x: x - radius, y: y - radius, width: 2 * radius, height: 2 * radius });
+
+const meet = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
+
+/** The box of `text` in `drawing`, if it is within the picture and covers nothing that is taken. */
+function fitted(drawing, text, size, taken) {
+  if (!text.isConnected) drawing.append(text);
+  const { x, y, width, height } = text.getBBox();
+  const box = { x, y, width, height };
+  const within = x >= 0 && y >= 0 && x + width <= size.width && y + height <= size.height;
+  return within && !taken.some((other) => meet(box, other)) ? box : null;
+}
+
+/** A link's lag on it, where there is room. */
+function lag(drawing, { ends, live, lagMs }, places, count, size, taken) {
+  const [a, b] = ends.map((end) => places.get(end));
+  if (!a || !b) return [];
+  const text = s("text", { class: "lag", "text-anchor": "middle" }, live ? duration(lagMs) : "lost");
+  // Links cross in the middle of four.
+  for (const at of LAG_AT.slice(count > 3 ? 1 : 0)) {
+    setAttr(text, "x", a.x + (b.x - a.x) * at);
+    setAttr(text, "y", a.y + (b.y - a.y) * at + 4);
+    const box = fitted(drawing, text, size, taken);
+    if (box) return [box];
+  }
+  text.remove();
+  return [];
+}
+
+/** A node's name and a figure; in a crowd the names of nodes that are not well. */
+function nameNode(drawing, row, place, count, size, taken) {
+  const [word, kind] = stateOf(row);
+  const few = count <= FEW;
+  if (!few && kind === "" && !(row.lagMs >= SLOW_MS)) return [];
+  const more = !few ? null : row.reached ? `${perSecond(row.rate)} req/s` : word;
+  const lines = [row.name, more].filter(Boolean);
+  const at = beside(place, radiusOf(count) - (few ? 0 : 4), lines.length, isNarrow(size.width));
+  const boxes = [];
+  lines.forEach((line, i) => {
+    const text = s("text", { ...at, y: at.y + 13 * i, class: i > 0 ? "label-2" : null });
+    const box = cut(drawing, text, line, i > 0 ? line.length : SHORTEST, size, taken);
+    if (box) boxes.push(box);
+  });
+  return boxes;
+}
+
+/** As much of the end of `line` as there is room for, which tells names apart; nothing where that is too little. */
+function cut(drawing, text, line, shortest, size, taken) {
+  for (let letters = line.length; letters >= Math.min(shortest, line.length); letters -= 1) {
+    setText(text, letters === line.length ? line : `…${line.slice(-letters)}`);
+    const box = fitted(drawing, text, size, taken);
+    if (box) return box;
+  }
+  text.remove();
+  return null;
+}
+
+/** Where a node's texts stand: away from the middle, where the links are. */
+function beside({ x, y, cos, sin }, radius, lines, narrow) {
+  if (narrow || Math.abs(cos) < 0.3) {
+    const top = sin < -0.3 ? y - radius - 10 - 13 * (lines - 1) : y + radius + 18;
+    return { x, y: top, "text-anchor": "middle" };
+  }
   const side = cos >= 0 ? 1 : -1;
-  const top = sin < 0 ? y - radius - 10 - 13 * (lines.length - 1) : y + radius + 18;
-  const at = above
-    ? { x, y: top, "text-anchor": "middle" }
-    : { x: x + side * (radius + 10), y: y + (lines.length > 1 ? -1 : 4), "text-anchor": side > 0 ? "start" : "end" };
-  return lines.map((text, i) => s("text", { ...at, y: at.y + 13 * i, class: i > 0 ? "label-2" : null }, text));
+  return { x: x + side * (radius + 10), y: y + (lines > 1 ? -1 : 4), "text-anchor": side > 0 ? "start" : "end" };
 }
 
 /** How much of the fleet's news this router and its peers share, as an arc around it. */
@@ -201,9 +268,11 @@ function ring(x, y, radius, share) {
   return s("circle", { class: "agree", cx: x, cy: y, r: radius, transform: `rotate(-90 ${x} ${y})`, "stroke-dasharray": `${share * around} ${around}` });
 }
 
-const alone = (width) =>
-  s("text", { class: "label-2", x: width / 2, y: HEIGHT - 16, "text-anchor": "middle" }, "one router; start more with this one as a gossip seed and they share what they know");
-
+/** In two lines: one is too long for a phone. */
+const alone = (width, height) =>
+  ["one router; start more with this one as a gossip seed", "and they share what they know"].map((line, i) =>
+    s("text", { class: "label-2", x: width / 2, y: height - 24 + 14 * i, "text-anchor": "middle" }, line),
+  );
 
 function note(rows) {
   const live = rows.filter((row) => row.live).length;
