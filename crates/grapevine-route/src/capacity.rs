@@ -112,12 +112,16 @@ impl CapacityEstimate {
     }
 
     /// How likely it is that something `depth` tokens deep is gone, by what was lost that lay less deep and found
-    /// that lay deeper: more than 0, less than 1.
+    /// that lay deeper, or by what was lost and found about there, whichever is more: more than 0, less than 1.
+    /// A cache that nothing is known of is taken for one that keeps nine of ten.
     pub fn chance_of_loss(&self, depth: u64) -> f32 {
         let at = step(depth);
-        let held: f32 = self.held[at..].iter().sum();
-        let lost: f32 = self.lost[..=at].iter().sum();
-        (lost + 0.5) / (held + lost + 1.0)
+        let about = at.saturating_sub(1)..(at + 2).min(DEPTHS);
+        let chance = |lost: &[f32], held: &[f32]| {
+            let (lost, held): (f32, f32) = (lost.iter().sum(), held.iter().sum());
+            (lost + 0.1) / (held + lost + 1.0)
+        };
+        chance(&self.lost[..=at], &self.held[at..]).max(chance(&self.lost[about.clone()], &self.held[about]))
     }
 
     /// The deepest step with at least `looks` finds in it and beyond; the first when there are none.

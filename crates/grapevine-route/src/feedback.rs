@@ -27,10 +27,10 @@ use crate::capacity::CapacityEstimate;
 /// Failures in a row that make a lost cache, at least.
 const ROW: usize = 3;
 
-/// How unlikely a row must be by chance: the sum of each failure's ln(1 / chance), here one row in a million.
-/// Where nothing was ever lost that is three failures, where an eighth was it is seven. A row of three whatever
+/// How unlikely a row must be by chance: the sum of each failure's ln(1 / chance), here one row in 60,000.
+/// Where nothing was ever lost that is three failures, where an eighth was it is six. A row of three whatever
 /// was lost before accused busy engines with full caches every few minutes.
-const SURPRISE: f32 = 14.0;
+const SURPRISE: f32 = 11.0;
 
 /// Failures further apart are no row.
 const ROW_MS: Millis = 30_000;
