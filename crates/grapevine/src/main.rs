@@ -30,6 +30,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+/// Requests are many small allocations that one thread makes and another frees: what each costs is in
+/// docs/performance.md.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// An LLM inference router that runs as a fleet and keeps the prefix-cache hit rate of one.
 ///
 /// Requests go to the engine replica that most likely still holds their prompt's prefix in its KV
