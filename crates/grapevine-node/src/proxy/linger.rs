@@ -15,13 +15,16 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::header;
 use http_body::{Body as _, Frame};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 /// Most bytes that are thrown away. Whoever sends more does not listen.
 const MAX_BYTES: usize = 256 << 20;
 
 /// Longest time for it.
 const MAX_TIME: Duration = Duration::from_secs(10);
+
+/// A client that sends nothing for so long has seen the answer, and waits for its end: curl does.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// Keeps `response` open until `upload` has ended.
 pub(super) fn until_uploaded(response: Response, upload: Body) -> Response {
@@ -31,7 +34,8 @@ pub(super) fn until_uploaded(response: Response, upload: Body) -> Response {
     let (mut parts, answer) = response.into_parts();
     // The connection must not be used again, and not end where the answer does.
     parts.headers.remove(header::CONTENT_LENGTH);
-    let body = Lingering { answer, upload, left: MAX_BYTES, limit: Box::pin(sleep(MAX_TIME)) };
+    let limits = (Box::pin(sleep(MAX_TIME)), Box::pin(sleep(SILENCE)));
+    let body = Lingering { answer, upload, left: MAX_BYTES, limit: limits.0, silence: limits.1 };
     Response::from_parts(parts, Body::new(body))
 }
 
@@ -40,6 +44,7 @@ struct Lingering {
     upload: Body,
     left: usize,
     limit: Pin<Box<Sleep>>,
+    silence: Pin<Box<Sleep>>,
 }
 
 impl http_body::Body for Lingering {
@@ -55,7 +60,7 @@ impl http_body::Body for Lingering {
             return Poll::Ready(Some(Ok(frame)));
         }
         loop {
-            if this.limit.as_mut().poll(cx).is_ready() {
+            if this.limit.as_mut().poll(cx).is_ready() || this.silence.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(None);
             }
             match Pin::new(&mut this.upload).poll_frame(cx) {
@@ -64,9 +69,47 @@ impl http_body::Body for Lingering {
                     let length = frame.data_ref().map_or(0, Bytes::len);
                     let Some(left) = this.left.checked_sub(length) else { return Poll::Ready(None) };
                     this.left = left;
+                    this.silence.as_mut().reset(Instant::now() + SILENCE);
                 }
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(None),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    /// What the client gets, and how long it waits for the end of it.
+    async fn answered(upload: Body) -> (Bytes, Duration) {
+        let began = Instant::now();
+        let answer = until_uploaded(Response::new(Body::from("too large")), upload);
+        let text = answer.into_body().collect().await.unwrap().to_bytes();
+        (text, began.elapsed())
+    }
+
+    /// A piece after each pause.
+    fn pieces(pause: Duration) -> Body {
+        Body::from_stream(stream::unfold((), move |()| async move {
+            sleep(pause).await;
+            Some((Ok::<_, Infallible>(Bytes::from_static(b"x")), ()))
+        }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_stops_sending_gets_the_end_of_its_answer_soon() {
+        let (text, waited) =
+            answered(Body::from_stream(stream::pending::<Result<Bytes, Infallible>>())).await;
+        assert_eq!((&text[..], waited.as_secs()), (&b"too large"[..], SILENCE.as_secs()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_goes_on_is_listened_to_for_a_while() {
+        let (_, waited) = answered(pieces(SILENCE / 2)).await;
+        assert_eq!(waited.as_secs(), MAX_TIME.as_secs());
     }
 }
