@@ -8,7 +8,7 @@ use http::{HeaderMap, Method};
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use smallvec::SmallVec;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Proxy;
 use super::body::Upload;
@@ -26,6 +26,11 @@ const MAX_ATTEMPTS: usize = 2;
 
 /// Limit to read an error body that is already announced as short.
 const PEEK_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long a request waits where the system has no socket left: connections come back as other requests end. A
+/// second in all.
+const SOCKET_WAITS: u32 = 20;
+const SOCKET_WAIT: Duration = Duration::from_millis(50);
 
 /// A request as it goes to an engine. Sent again, it is the same bytes.
 pub(super) struct Outbound<'a> {
@@ -128,7 +133,31 @@ impl Proxy {
         }
     }
 
+    /// Sends it. Where the system has no socket for it, a connection to the replica may become free soon.
     async fn send(
+        &self,
+        replica: &Replica,
+        outbound: &Outbound<'_>,
+        patience: Duration,
+        span: &EngineSpan,
+    ) -> Result<(http::Response<reqwest::Body>, Option<Parcel>), RouterError> {
+        for _ in 0..SOCKET_WAITS {
+            match self.send_once(replica, outbound, patience, span).await {
+                Err(RouterError::NoSockets) => sleep(SOCKET_WAIT).await,
+                sent => return sent,
+            }
+        }
+        let sent = self.send_once(replica, outbound, patience, span).await;
+        if let Err(RouterError::NoSockets) = sent {
+            tracing::warn!(
+                replica = replica.name,
+                "no socket left to reach it with: raise the limit of open files"
+            );
+        }
+        sent
+    }
+
+    async fn send_once(
         &self,
         replica: &Replica,
         outbound: &Outbound<'_>,
@@ -159,7 +188,7 @@ impl Proxy {
     /// What a failure to get an answer means for the replica and for the client.
     fn explain(&self, replica: &Replica, error: &reqwest::Error) -> RouterError {
         if failure::no_sockets(error) {
-            tracing::warn!(%error, "no socket left to reach a replica with");
+            tracing::debug!(replica = replica.name, %error, "no socket left to reach it with");
             return RouterError::NoSockets;
         }
         if error.is_connect() {
