@@ -16,6 +16,7 @@ impl Observatory {
             let now = unix_ms();
             let next = (now / STEP_MS + 1) * STEP_MS;
             self.note_totals(now / STEP_MS * STEP_MS);
+            self.watch();
             tokio::time::sleep(Duration::from_millis(next - now)).await;
         }
     }

@@ -15,7 +15,7 @@ use super::fleet::{gossip, peers};
 use super::heaviest::Weighed;
 use super::status::{
     EngineStatus, ExportStatus, MailboxStatus, ReplicaStatus, RouterStatus, ShadowStatus, SourceStatus,
-    Status, TokenStatus, TreeStatus,
+    Status, TokenStatus, TreeStatus, Warning,
 };
 use super::warnings::{Facts, Watchman};
 use crate::actors::mailbox::MailboxView;
@@ -100,15 +100,28 @@ impl Observatory {
     /// All of it.
     pub fn status(&self) -> Status {
         let mut status = self.figures();
+        status.warnings = self.warnings(&status);
+        status.points = self.history.points();
+        status
+    }
+
+    /// Looks for what somebody should know, whether or not anybody asks, and tells the log what lasts.
+    pub(super) fn watch(&self) {
+        let status = self.figures();
+        let warnings = self.warnings(&status);
+        for warning in self.watchman.news(&warnings, status.at_ms) {
+            tracing::warn!(code = warning.code, "{}", warning.text);
+        }
+    }
+
+    fn warnings(&self, status: &Status) -> Vec<Warning> {
         let mesh = self.mesh.status();
         let facts = Facts {
             minute: self.history.lately(MINUTE_MS),
             has_seeds: self.has_seeds && !mesh.seeded_by_itself,
             name_conflict: mesh.name_conflict,
         };
-        status.warnings = self.watchman.warnings(&status, &facts);
-        status.points = self.history.points();
-        status
+        self.watchman.warnings(status, &facts)
     }
 
     /// All of it but warnings and the last minutes.

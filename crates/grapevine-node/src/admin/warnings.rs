@@ -1,7 +1,7 @@
 //! What somebody should know of a router, made from its status. Every code has an entry in
 //! docs/operations.md; a test holds that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use super::status::{Level, ReplicaStatus, Status, Warning};
@@ -9,6 +9,12 @@ use crate::observe::history::Totals;
 
 /// A lost cache is worth a warning for so long, ms: about what a cache takes to fill again.
 const CACHE_LOST_MS: u64 = 300_000;
+
+/// A warning that holds for so long is written to the log, ms: a fleet that starts is alone for a moment.
+const TELL_AFTER_MS: u64 = 10_000;
+
+/// Codes of what the log says in other words when it begins.
+const TOLD_ELSEWHERE: [&str; 4] = ["all_replicas_down", "replica_down", "gossip_down", "name_conflict"];
 
 /// Warnings of one code, at most: two hundred replicas that are down are one piece of news.
 const PER_CODE: usize = 20;
@@ -58,6 +64,8 @@ pub struct Watchman(Mutex<Memory>);
 #[derive(Debug, Default)]
 struct Memory {
     since: BTreeMap<(String, Option<String>), u64>,
+    /// Those that the log was told of.
+    told: BTreeSet<(String, Option<String>)>,
     /// Each replica's cache generation, and when it last grew.
     epochs: BTreeMap<String, (u32, Option<u64>)>,
 }
@@ -77,6 +85,16 @@ impl Watchman {
         });
         memory.date(&mut warnings, status.at_ms);
         warnings
+    }
+
+    /// Those that people should read in the log: each once, until it ends and comes again.
+    pub fn news<'a>(&self, warnings: &'a [Warning], at_ms: u64) -> Vec<&'a Warning> {
+        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.told.retain(|told| warnings.iter().any(|w| key(w) == *told));
+        let lasts =
+            |w: &Warning| w.since_ms.is_some_and(|since| at_ms.saturating_sub(since) >= TELL_AFTER_MS);
+        let said = |w: &Warning| w.level > Level::Info && !TOLD_ELSEWHERE.contains(&w.code.as_str());
+        warnings.iter().filter(|w| lasts(w) && said(w) && memory.told.insert(key(w))).collect()
     }
 }
 
@@ -100,12 +118,16 @@ impl Memory {
     }
 
     fn date(&mut self, warnings: &mut [Warning], now: u64) {
-        let key = |w: &Warning| (w.code.clone(), w.subject.clone());
         self.since.retain(|known, _| warnings.iter().any(|w| key(w) == *known));
         for warning in warnings {
             warning.since_ms = Some(*self.since.entry(key(warning)).or_insert(now));
         }
     }
+}
+
+/// What tells one warning from another.
+fn key(warning: &Warning) -> (String, Option<String>) {
+    (warning.code.clone(), warning.subject.clone())
 }
 
 /// What was found so far.
@@ -148,7 +170,8 @@ fn replicas(replicas: &[ReplicaStatus], found: &mut Found<'_>) {
             if replica.health == "not_ready" { "says that it is not ready" } else { "cannot be reached" };
         found.of(Level::Warn, "replica_down", &replica.name, what);
     }
-    let unknown = replicas.iter().filter(|r| r.capacity_source == "default" && r.picks > 0).count();
+    let unknown = |r: &&ReplicaStatus| r.capacity_source == "default" && r.picks > 0 && !down(r);
+    let unknown = replicas.iter().filter(unknown).count();
     if unknown > 0 {
         let text = format!(
             "the cache size of {unknown} of {} replicas is not known: set GRAPEVINE_REPLICA_CAPACITY to what they hold",
@@ -215,7 +238,7 @@ fn fleet(status: &Status, facts: &Facts, found: &mut Found<'_>) {
             "gossip_down",
             "gossip does not run, GRAPEVINE_GOSSIP_LISTEN may be taken: this router serves alone and keeps trying",
         );
-    } else if facts.has_seeds && gossip.live_peers == 0 {
+    } else if facts.has_seeds && gossip.live_peers == 0 && !status.peers.iter().any(|peer| peer.draining) {
         let text = "no peer is heard though GRAPEVINE_GOSSIP_SEEDS names some: they are down or cut off, or their \
              GRAPEVINE_CLUSTER_SECRET is another";
         found.say(Level::Warn, "alone", text);
@@ -312,6 +335,27 @@ mod tests {
             codes(&Watchman::default(), &status, &facts),
             ["gossip_foreign", "guard_firing", "mailbox_drops", "tree_full"]
         );
+    }
+
+    #[test]
+    fn a_warning_that_lasts_is_told_once_each_time() {
+        let mut status = status("a");
+        status.gossip.live_peers = 0;
+        let (watchman, facts) = (Watchman::default(), Facts { has_seeds: true, ..Facts::default() });
+        let told = |status: &Status| {
+            let warnings = watchman.warnings(status, &facts);
+            watchman.news(&warnings, status.at_ms).into_iter().map(|w| w.code.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&status), [""; 0], "it may be over in a moment");
+        status.at_ms += TELL_AFTER_MS;
+        assert_eq!((told(&status), told(&status)), (vec!["alone".to_owned()], vec![]));
+        status.peers.push(peer("b"));
+        status.peers[0].draining = true;
+        assert_eq!(told(&status), [""; 0], "a peer that drains is still heard");
+        status.peers.clear();
+        assert_eq!(told(&status), [""; 0]);
+        status.at_ms += TELL_AFTER_MS;
+        assert_eq!(told(&status), ["alone"]);
     }
 
     #[test]
