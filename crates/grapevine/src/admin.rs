@@ -28,6 +28,8 @@ const MAX_TOKEN_BYTES: u64 = 4096 + 2;
 pub(crate) enum AskError {
     #[error("wants a token: set GRAPEVINE_ADMIN_TOKEN or GRAPEVINE_ADMIN_TOKEN_FILE, as the router has it")]
     Token,
+    #[error("does not accept this GRAPEVINE_ADMIN_TOKEN: its router has another")]
+    OtherToken,
     /// The listener is off loopback, and its router has no token.
     #[error("shows nothing off loopback until that router has a GRAPEVINE_ADMIN_TOKEN")]
     Closed,
@@ -141,6 +143,7 @@ impl AdminClient {
         match status {
             200 => serde_json::from_slice(&body).map_err(AskError::NotOurs),
             401 if *body == *CLOSED.as_bytes() => Err(AskError::Closed),
+            401 if self.token.is_some() => Err(AskError::OtherToken),
             401 => Err(AskError::Token),
             status => Err(AskError::Refused { status, why: why(&body) }),
         }

@@ -43,7 +43,7 @@ fn meaning(reason: &str) -> &str {
         "spill" => "another holds more of the prompt, but what waits there outvoted that",
         "guard" => "the favourite is far busier than the others: the guard took its affinity",
         "only" => "it was the only candidate",
-        "no_key" => "the prompt has no key, or the tree was late: placed by load alone",
+        "no_key" => "nothing to look up in the tree, or it was late: placed by load alone",
         "shadow" => "shadow mode: placed by load alone",
         "policy" => "a baseline policy is configured; it does not look at prefixes",
         other => other,
@@ -62,6 +62,8 @@ fn facts(decision: &DecisionView) -> Vec<(&'static str, String)> {
     some("guarded", decision.guarded.clone());
     some("tie", (decision.tied > 1).then(|| format!("{} shared the lowest sum", decision.tied)));
     some("tree", (decision.lookup == "late").then(|| "answered too late".to_owned()));
+    let unread = decision.lookup == "none" && matches!(decision.reason.as_str(), "no_key" | "only");
+    some("prompt", unread.then(|| "none found: not JSON of this API, or under 128 bytes".to_owned()));
     some("attempt", (decision.attempt > 1).then(|| decision.attempt.to_string()));
     some("model", decision.model.clone());
     some("decided in", Some(format!("{} us", decision.decision_us)));

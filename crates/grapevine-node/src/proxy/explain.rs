@@ -10,8 +10,8 @@ use grapevine_tree::{Api, ReplicaId};
 use http::Method;
 
 use super::pick::{Choice, Question};
-use super::{Proxy, keying, owner};
-use crate::error::Refused;
+use super::{Proxy, admin_paths, keying, owner};
+use crate::error::{Refused, RouterError};
 use crate::observe::decisions::{Considered, Lookup, short};
 use crate::replica::Replica;
 
@@ -54,6 +54,9 @@ impl Proxy {
         body: &Bytes,
     ) -> Result<Explanation, Refused> {
         let began = Instant::now();
+        if admin_paths::denied(method, path) {
+            return Err(RouterError::AdminPath.into());
+        }
         let api = Api::of_path(path);
         let reads = self.reads(method, api);
         let prompt =

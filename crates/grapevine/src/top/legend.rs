@@ -43,7 +43,8 @@ const GROUPS: [Group; 3] = [
             entry(&["HITRATE", "hit rate"], "prompt tokens that answers reported as cached: share"),
             entry(&["ERROR", "error tok"], "cached tokens of a request: predicted less reported"),
             entry(&["CACHE", "cache"], "tokens that its cache holds, as the engine says"),
-            entry(&["BELIEVED", "believed"], "tokens that it is believed to hold"),
+            entry(&["BELIEVED", "believed"], "tokens believed to be held: up to 1.5 times CACHE,"),
+            entry(&[], "until answers show that there is less"),
         ],
     ),
     (
@@ -63,10 +64,10 @@ const GROUPS: [Group; 3] = [
 
 /// Said once of all of them.
 const NOTES: &str = "\
-Hit rates above the tables are of the last minute: share of prompt tokens
-cached as engines reported, as predicted, as a random choice would have had.
-Other totals are since the start. `-` is unknown, not zero. Shares are in
-percent, with --once from 0 to 1; times have their unit.
+Rates above the tables are of the last minute. Hit rates: share of prompt
+tokens cached as engines reported, as predicted, as a random choice would
+have had. Other totals are since the start. `-` is unknown, not zero. Shares
+are in percent, in tables of --once from 0 to 1; times have their unit.
 ";
 
 /// Cells of the heads.
