@@ -195,7 +195,7 @@ impl App {
         let (tree, tree_task) = tree::spawn(config.tree.clone(), clock);
         let probes = probe_config(&config, &client);
         let (replica_handle, replica_task) = replica::spawn(replicas, probes, tree.clone(), clock, seed);
-        discovery::start(&config, &replica_handle, &mut watchers)?;
+        discovery::start(&config, &replica_handle, &mut watchers).await?;
         let hearing = Arc::<Hearing>::default();
         let wiring = Wiring {
             replicas: replica_handle.clone(),
@@ -470,6 +470,16 @@ mod tests {
         while Server::bind(front).await.is_err() {
             tokio::task::yield_now().await;
         }
+    }
+
+    #[tokio::test]
+    async fn replicas_of_a_file_are_known_before_a_request_can_come() {
+        let path = std::env::temp_dir().join(format!("grapevine-app-{}.yaml", std::process::id()));
+        std::fs::write(&path, "replicas: [http://127.0.0.1:1]").unwrap();
+        let config = Config { replicas_file: Some(path.clone()), ..Config::local("a", Vec::new()) };
+        let app = App::build(config, Deps::default()).await.unwrap();
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(app.observatory().status().replicas.len(), 1);
     }
 
     #[tokio::test]

@@ -110,17 +110,22 @@ pub enum DiscoveryError {
 }
 
 /// Starts the sources that `config` names; they end with `tasks`.
-pub(crate) fn start(
+pub(crate) async fn start(
     config: &Config,
     replicas: &ReplicaHandle,
     tasks: &mut JoinSet<()>,
 ) -> Result<(), DiscoveryError> {
     let feed = |source| Feed { source, replicas: replicas.clone() };
     if let Some(path) = config.replicas_file.clone() {
-        if let Err(problem) = file::read(&path) {
-            return Err(DiscoveryError::File { path, problem });
-        }
-        tasks.spawn(file::follow(path, feed(Source::File)));
+        let listed = match file::read(&path) {
+            Ok(listed) => listed,
+            Err(problem) => return Err(DiscoveryError::File { path, problem }),
+        };
+        // Before the first request is taken: it would find no replica.
+        let feed = feed(Source::File);
+        feed.found(Ok(listed).into()).await;
+        replicas.settled().await;
+        tasks.spawn(file::follow(path, feed));
     }
     if !config.replicas_dns.is_empty() {
         let (names, servers) = (config.replicas_dns.clone(), config.dns_servers.clone());
