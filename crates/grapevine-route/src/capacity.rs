@@ -105,9 +105,7 @@ impl CapacityEstimate {
     /// Whether something `depth` tokens deep is there for all that is known: finds were made as deep or
     /// deeper, and hardly anything was lost that lay less deep.
     pub fn surely_holds(&self, depth: u64) -> bool {
-        let at = step(depth);
-        let held: f32 = self.held[at..].iter().sum();
-        let lost: f32 = self.lost[..=at].iter().sum();
+        let (held, lost) = self.evidence(step(depth));
         held >= SURE_HELD && lost <= held * SURE_SHARE + SURE_LOST
     }
 
@@ -117,11 +115,14 @@ impl CapacityEstimate {
     pub fn chance_of_loss(&self, depth: u64) -> f32 {
         let at = step(depth);
         let about = at.saturating_sub(1)..(at + 2).min(DEPTHS);
-        let chance = |lost: &[f32], held: &[f32]| {
-            let (lost, held): (f32, f32) = (lost.iter().sum(), held.iter().sum());
-            (lost + 0.1) / (held + lost + 1.0)
-        };
-        chance(&self.lost[..=at], &self.held[at..]).max(chance(&self.lost[about.clone()], &self.held[about]))
+        let there = (self.held[about.clone()].iter().sum(), self.lost[about].iter().sum());
+        let chance = |(held, lost): (f32, f32)| (lost + 0.1) / (held + lost + 1.0);
+        chance(self.evidence(at)).max(chance(there))
+    }
+
+    /// Finds at step `at` or deeper, which speak for it, and losses there or less deep, which speak against.
+    fn evidence(&self, at: usize) -> (f32, f32) {
+        (self.held[at..].iter().sum(), self.lost[..=at].iter().sum())
     }
 
     /// The deepest step with at least `looks` finds in it and beyond; the first when there are none.

@@ -16,9 +16,9 @@
 //! A row of such failures within `ROW_MS` is a lost cache, where one loss explains them all: it came after
 //! the last use of each of them and before the first answer, and nothing from before it was found since.
 //! A small cache that evicts fails otherwise: what it lost was used, and so was there, when the cache
-//! should have been gone already. How long a row: until it is too unlikely to be chance (`SURPRISE`), as
-//! often as things that lay so deep were lost before. A verdict is cheap when wrong (one replica's credit, relearnt within
-//! minutes), but each one doubles the row that the next needs, for `FORGIVE_MS`.
+//! should have been gone already. A row is long enough when it is too unlikely to be chance (`SURPRISE`), by
+//! how often things that lay so deep were lost before. A verdict is cheap when wrong (one replica's credit,
+//! relearnt within minutes), but each one doubles the row that the next needs, for `FORGIVE_MS`.
 
 use grapevine_tree::{LastUse, Millis};
 

@@ -117,10 +117,8 @@ pub(crate) async fn start(
 ) -> Result<(), DiscoveryError> {
     let feed = |source| Feed { source, replicas: replicas.clone() };
     if let Some(path) = config.replicas_file.clone() {
-        let listed = match file::read(&path) {
-            Ok(listed) => listed,
-            Err(problem) => return Err(DiscoveryError::File { path, problem }),
-        };
+        let unusable = |problem| DiscoveryError::File { path: path.clone(), problem };
+        let listed = file::read(&path).map_err(unusable)?;
         // Before the first request is taken: it would find no replica.
         let feed = feed(Source::File);
         feed.found(Ok(listed).into()).await;

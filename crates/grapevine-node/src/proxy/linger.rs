@@ -34,8 +34,8 @@ pub(super) fn until_uploaded(response: Response, upload: Body) -> Response {
     let (mut parts, answer) = response.into_parts();
     // The connection must not be used again, and not end where the answer does.
     parts.headers.remove(header::CONTENT_LENGTH);
-    let limits = (Box::pin(sleep(MAX_TIME)), Box::pin(sleep(SILENCE)));
-    let body = Lingering { answer, upload, left: MAX_BYTES, limit: limits.0, silence: limits.1 };
+    let (limit, silence) = (Box::pin(sleep(MAX_TIME)), Box::pin(sleep(SILENCE)));
+    let body = Lingering { answer, upload, left: MAX_BYTES, limit, silence };
     Response::from_parts(parts, Body::new(body))
 }
 
