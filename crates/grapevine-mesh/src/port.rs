@@ -33,7 +33,7 @@ impl Port {
                 Err(error) if *warned => debug!(listen = %config.listen, %error, "gossip port still busy"),
                 Err(error) => {
                     *warned = true;
-                    warn!(listen = %config.listen, %error, "cannot bind gossip port: serving alone, trying on");
+                    warn!(listen = %config.listen, %error, "cannot bind GRAPEVINE_GOSSIP_LISTEN: serving alone, trying on");
                 }
             }
         }

@@ -41,6 +41,9 @@ pub enum RouterError {
     /// A request target that is no path.
     #[error("the request target is not a path")]
     BadTarget,
+    /// An HTTP/1.1 request without `Host`, or several of them: who is meant is unclear (RFC 9112, 3.2).
+    #[error("the request needs one Host header")]
+    BadHost,
     /// The body is longer than `GRAPEVINE_BODY_LIMIT`.
     #[error("the request body is larger than the limit set by GRAPEVINE_BODY_LIMIT")]
     BodyTooLarge,
@@ -102,9 +105,10 @@ pub struct Facts {
 
 impl RouterError {
     /// All errors, for metrics that must exist before they happen.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::AdminPath,
         Self::BadTarget,
+        Self::BadHost,
         Self::BodyTooLarge,
         Self::BodyBroken,
         Self::BodyTimeout,
@@ -127,6 +131,7 @@ impl RouterError {
         let (status, code, origin, retry) = match self {
             Self::AdminPath => (StatusCode::FORBIDDEN, "admin_path", Client, Retry::Never),
             Self::BadTarget => (StatusCode::BAD_REQUEST, "bad_target", Client, Retry::Never),
+            Self::BadHost => (StatusCode::BAD_REQUEST, "bad_host", Client, Retry::Never),
             Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", Client, Retry::Never),
             Self::BodyBroken => (StatusCode::BAD_REQUEST, "body_broken", Client, Retry::Never),
             Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "body_timeout", Client, Retry::Never),

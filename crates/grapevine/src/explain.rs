@@ -89,10 +89,13 @@ fn named(file: &Path) -> String {
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
-    if file.as_os_str() == "-" {
-        io::stdin().take(MAX_BODY_BYTES).read_to_end(&mut body)?;
+    let read = if file.as_os_str() == "-" {
+        io::stdin().take(MAX_BODY_BYTES + 1).read_to_end(&mut body)?
     } else {
-        std::fs::File::open(file)?.take(MAX_BODY_BYTES).read_to_end(&mut body)?;
+        std::fs::File::open(file)?.take(MAX_BODY_BYTES + 1).read_to_end(&mut body)?
+    };
+    if read as u64 > MAX_BODY_BYTES {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a request to explain is at most 256 MiB"));
     }
     Ok(body)
 }

@@ -75,7 +75,7 @@ const LINES: u32 = 5;
 const SHORTEST_LINE: u32 = 1;
 const LONGEST_LINE: u32 = 5;
 
-/// Sends until the time is over or a signal comes. Fails when no request got an answer.
+/// Sends until the time is over or a signal comes. Fails when a request failed, or none was sent.
 pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
     let runtime = runtime::build(0).map_err(Box::new)?;
     runtime.block_on(load(args)).map_err(Failure::Run)
@@ -100,24 +100,29 @@ async fn load(args: &LoadArgs) -> Result<(), Box<dyn Error>> {
         never = print_lines(&window, line_every(args.seconds)) => match never {},
     };
     print!("{}", summary(&report));
-    if report.requests == report.errors {
-        return Err(NothingAnswered::of(report).into());
-    }
-    Ok(())
+    Shortfall::of(report).map_or(Ok(()), |shortfall| Err(shortfall.into()))
 }
 
-/// No request got a good answer.
+/// Not every request got a good answer.
 #[derive(Debug, thiserror::Error)]
-enum NothingAnswered {
+enum Shortfall {
     #[error("nothing was sent")]
     Unasked,
     #[error("no request got a good answer; the first failure: {0}")]
-    Failed(String),
+    All(String),
+    #[error("{failed} of {requests} requests failed; the first failure: {first}")]
+    Some { failed: u64, requests: u64, first: String },
 }
 
-impl NothingAnswered {
-    fn of(report: Report) -> Self {
-        report.first_error.map_or(Self::Unasked, Self::Failed)
+impl Shortfall {
+    fn of(report: Report) -> Option<Self> {
+        let (failed, requests) = (report.errors, report.requests);
+        match report.first_error {
+            None if requests == 0 => Some(Self::Unasked),
+            None => None,
+            Some(first) if failed == requests => Some(Self::All(first)),
+            Some(first) => Some(Self::Some { failed, requests, first }),
+        }
     }
 }
 
@@ -214,18 +219,13 @@ async fn print_lines(window: &Mutex<Window>, every: Duration) -> Infallible {
 }
 
 fn summary(report: &Report) -> String {
-    let mut out = format!(
+    format!(
         "{} requests in {:.1} s, {} failed, token hit rate {:.1} % as answers report it\n",
         report.requests,
         report.wall.as_secs_f64(),
         report.errors,
         report.hit_rate() * 100.0
-    );
-    // When all failed, the error at the end says why.
-    if let (Some(error), true) = (&report.first_error, report.errors < report.requests) {
-        out += &format!("first failure: {error}\n");
-    }
-    out
+    )
 }
 
 fn share(part: u64, whole: u64) -> f64 {
@@ -243,14 +243,16 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_once() {
-        let mut report =
-            Report { requests: 2, errors: 2, first_error: Some("503".into()), ..Report::default() };
-        assert!(!summary(&report).contains("503"), "{}", summary(&report));
-        report.errors = 1;
-        assert!(summary(&report).ends_with("first failure: 503\n"), "{}", summary(&report));
-        report.errors = 2;
-        assert!(NothingAnswered::of(report).to_string().ends_with("first failure: 503"));
+    fn any_failure_fails_the_run() {
+        let text = |requests, errors: u64| {
+            let first_error = (errors > 0).then(|| "503".to_owned());
+            let report = Report { requests, errors, first_error, ..Report::default() };
+            Shortfall::of(report).map_or_else(String::new, |shortfall| shortfall.to_string())
+        };
+        assert_eq!(text(2, 0), "");
+        assert_eq!(text(2, 1), "1 of 2 requests failed; the first failure: 503");
+        assert_eq!(text(2, 2), "no request got a good answer; the first failure: 503");
+        assert_eq!(text(0, 0), "nothing was sent");
     }
 
     #[test]

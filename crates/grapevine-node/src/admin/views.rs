@@ -20,6 +20,7 @@ use super::fleet_view::Fleet;
 use super::heaviest::{MAX_PREFIXES, PREFIXES, TreeView};
 use super::status::Status;
 use crate::clock::unix_ms;
+use crate::error::{Refused, RouterError};
 
 /// Decisions shown, at most.
 const MAX_DECISIONS: usize = 256;
@@ -104,6 +105,9 @@ async fn explain(
     };
     let body = match timeout(UPLOAD_LIMIT, Bytes::from_request(request, &())).await {
         Ok(Ok(body)) => body,
+        Ok(Err(error)) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            return refuse_as(&RouterError::BodyTooLarge.into());
+        }
         Ok(Err(error)) => return refuse(error.status(), &error.body_text()),
         Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"),
     };
@@ -112,8 +116,12 @@ async fn explain(
     }
     match admin.observatory.proxy.explain_request(&Method::POST, &path, &body).await {
         Ok(explained) => Json(admin.observatory.explained(&path, &explained, unix_ms())).into_response(),
-        Err(refused) => refuse(refused.error.facts().status, &refused.text()),
+        Err(refused) => refuse_as(&refused),
     }
+}
+
+fn refuse_as(refused: &Refused) -> Response {
+    refuse(refused.error.facts().status, &refused.text())
 }
 
 /// An error as these endpoints answer it.

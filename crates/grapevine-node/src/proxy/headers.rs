@@ -6,6 +6,7 @@
 //! No `X-Forwarded-*` or `Via` is added: engines make nothing of them, and what a proxy in front has
 //! set passes through.
 
+use http::Version;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use crate::auth::X_API_KEY;
@@ -30,6 +31,13 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
+
+/// Whether it is clear which host is meant: HTTP/1.1 names one, other versions may leave it to the target.
+pub(super) fn names_one_host(version: Version, headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let named = hosts.next().is_some();
+    hosts.next().is_none() && (named || version != Version::HTTP_11)
+}
 
 /// Makes a client's header fields fit for an engine. Credentials go with them only where they are meant
 /// for it.

@@ -273,6 +273,9 @@ impl Proxy {
         if !path.starts_with('/') {
             return Err(RouterError::BadTarget);
         }
+        if !headers::names_one_host(parts.version, &parts.headers) {
+            return Err(RouterError::BadHost);
+        }
         if admin_paths::denied(&parts.method, path) {
             return Err(RouterError::AdminPath);
         }

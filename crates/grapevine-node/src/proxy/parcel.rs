@@ -2,7 +2,7 @@
 //!
 //! An engine that hangs reads nothing. When its request ends all the same, because the client left or a
 //! limit passed, the HTTP client first wants to write what it has begun, and would keep the whole body, and
-//! the connection, for as long as the engine hangs. So a body that does not fit into the sockets' buffers is
+//! the connection, for as long as the engine hangs. So a body that is larger than the client's own buffer is
 //! handed over in small copies, and the rest goes with the request.
 
 use std::pin::Pin;
@@ -15,10 +15,11 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::body::Upload;
 
-/// Bodies up to this are handed over whole: the kernel takes them.
-const WHOLE_BYTES: usize = 64 * 1_024;
+/// Bodies up to this are handed over whole: the HTTP client takes 400 KiB of pieces before it writes the first,
+/// so nothing of them could be taken back.
+const WHOLE_BYTES: usize = 256 * 1_024;
 
-/// Bytes of one copy: few of them are between the HTTP client and the kernel.
+/// Bytes of one copy: what the HTTP client takes too early is no more than it would buffer anyway.
 const PIECE_BYTES: usize = 64 * 1_024;
 
 /// Kept by the request. Dropping it takes back what is not sent.

@@ -101,6 +101,22 @@ async fn what_is_no_path_is_refused() {
 }
 
 #[tokio::test]
+async fn http_1_1_names_one_host() {
+    let engine = RawEngine::json("200 OK", "{}").await;
+    let router = TestRouter::before(&[&engine]).await;
+    for (version, hosts, status) in
+        [("1.1", 0, 400), ("1.1", 1, 200), ("1.1", 2, 400), ("1.0", 0, 200), ("1.0", 2, 400)]
+    {
+        let hosts = "host: r\r\n".repeat(hosts);
+        let request = format!("GET /v1/x HTTP/{version}\r\n{hosts}connection: close\r\n\r\n");
+        let text = RawClient::send(router.addr, &request).await.read_to_end().await;
+        assert!(text.contains(&format!(" {status} ")), "{request} {text}");
+        assert_eq!(text.contains("bad_host"), status == 400, "{request} {text}");
+    }
+    assert_eq!(engine.seen().len(), 2);
+}
+
+#[tokio::test]
 async fn heads_have_limits() {
     let engine = RawEngine::json("200 OK", "{}").await;
     let router = TestRouter::before(&[&engine]).await;

@@ -145,7 +145,8 @@ pub async fn run_engine(args: EngineArgs) -> io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut engines = Vec::new();
     for addr in args.addresses() {
-        engines.push(Engine::start(args.config(addr)).await?);
+        let started = Engine::start(args.config(addr)).await;
+        engines.push(started.map_err(|source| cannot_listen(addr, &source))?);
     }
     announce(&engines)?;
     tokio::select! {
@@ -155,6 +156,10 @@ pub async fn run_engine(args: EngineArgs) -> io::Result<()> {
     let grace = from_millis(args.shutdown_grace_ms);
     futures_util::future::join_all(engines.iter().map(|engine| engine.shut_down(grace))).await;
     Ok(())
+}
+
+fn cannot_listen(addr: SocketAddr, source: &io::Error) -> io::Error {
+    io::Error::new(source.kind(), format!("cannot listen on {addr} (--listen or --port): {source}"))
 }
 
 fn announce(engines: &[EngineHandle]) -> io::Result<()> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use reqwest::Client;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::client::{ClientError, Failure, exchange, http_client, post};
 use super::report::{Outcome, Report};
@@ -16,6 +16,10 @@ use crate::workload::Ask;
 
 /// Pause after a target that could not be reached.
 const AFTER_UNREACHED: Duration = Duration::from_millis(1);
+
+/// Pause of a connection none of whose targets could be reached, and what it grows to, doubling each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How to send a workload.
 #[derive(Clone, Debug)]
@@ -138,16 +142,24 @@ struct Run<'a, I> {
 impl<I: Iterator<Item = Ask>> Run<'_, I> {
     /// One connection's life.
     async fn work(&self) {
+        let mut pause = FIRST_PAUSE;
         while let Some((ask, turn)) = self.next() {
             if let Some(rate) = self.load.config.rate {
                 let due = Duration::try_from_secs_f64(ask.index as f64 / rate).unwrap_or_default();
                 sleep_until(self.begin + due).await;
             }
-            if let Some(mut turn) = turn {
-                turn.start().await;
-                self.send(&ask).await;
+            let reached = match turn {
+                Some(mut turn) => {
+                    turn.start().await;
+                    self.send(&ask).await
+                }
+                None => self.send(&ask).await,
+            };
+            if reached {
+                pause = FIRST_PAUSE;
             } else {
-                self.send(&ask).await;
+                sleep(pause).await;
+                pause = LONGEST_PAUSE.min(pause * 2);
             }
         }
     }
@@ -160,31 +172,35 @@ impl<I: Iterator<Item = Ask>> Run<'_, I> {
         Some((ask, turn))
     }
 
-    async fn send(&self, ask: &Ask) {
+    /// Whether anybody took it.
+    async fn send(&self, ask: &Ask) -> bool {
         let mut outcome =
             Outcome { index: ask.index, group: ask.group, turn: ask.turn, ..Outcome::default() };
-        outcome.error = self.ask_targets(ask, &mut outcome).await.err();
+        let failure = self.ask_targets(ask, &mut outcome).await.err();
+        let reached = !matches!(failure, Some(Failure::Unreached(_)));
+        outcome.error = failure.map(Failure::into_text);
         (self.load.on_outcome)(&outcome);
         let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
         report.add(outcome, self.load.config.keep_outcomes);
+        reached
     }
 
     /// Asks the target whose turn it is, then the others if they may be asked.
-    async fn ask_targets(&self, ask: &Ask, outcome: &mut Outcome) -> Result<(), String> {
+    async fn ask_targets(&self, ask: &Ask, outcome: &mut Outcome) -> Result<(), Failure> {
         let config = &self.load.config;
         let tries = if config.fail_over { self.urls.len() } else { 1 };
-        let mut error = "no target".to_owned();
+        let mut error = Failure::Unreached("no target".to_owned());
         for (target, url) in self.urls.iter().enumerate().cycle().skip(self.turn_of(ask)).take(tries) {
             outcome.target = target;
             let body = ask.body(&config.model, config.max_tokens, config.stream);
             let request = post(&self.load.client, url, config.api_key.as_deref(), body);
             match exchange(request, config.stream, outcome).await {
-                Err(Failure::Unreached(text)) => {
+                Err(unreached @ Failure::Unreached(_)) => {
                     // It may have failed without ever waiting: others, and a signal, must have their turn.
-                    tokio::time::sleep(AFTER_UNREACHED).await;
-                    error = text;
+                    sleep(AFTER_UNREACHED).await;
+                    error = unreached;
                 }
-                result => return result.map_err(Failure::into_text),
+                result => return result,
             }
         }
         Err(error)

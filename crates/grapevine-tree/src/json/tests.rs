@@ -80,7 +80,10 @@ proptest! {
     fn escapes_of_any_text_are_resolved_as_one_by_one(
         raw in "([a-z ]{0,200}|\\\\[nrtbf\"/\\\\xu]|\\\\u[0-9a-fA-F]{4}|\\\\ud8[0-9a-f]{2}\\\\ud[c-f][0-9a-f]{2}){0,12}[\\\\]?",
         before in "[a-z]{0,9}",
+        // What follows lies across the end of a stride.
+        plain in prop_oneof![Just(0), 4_080..4_100_usize],
     ) {
+        let raw = "-".repeat(plain) + &raw;
         let mut out = before.clone().into_bytes();
         unescape(raw.as_bytes(), &mut out);
         prop_assert_eq!(out, [before.as_bytes(), &naive(raw.as_bytes())].concat());

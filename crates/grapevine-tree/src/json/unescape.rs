@@ -2,13 +2,22 @@
 //!
 //! A prompt has one at every line break. Whoever goes from one to the next by the text between them mispredicts
 //! a branch at each, since no line is as long as the one before, and that costs more than the copying. So
-//! backslashes are looked for in whole blocks, and what lies between two of them is copied by a fixed length that
-//! is enough for most lines; what was copied too much is overwritten.
+//! backslashes are looked for in whole blocks, their places in a stride of blocks are listed without asking how
+//! many a block has, and what lies between two of them is copied by a fixed length that is enough for most lines;
+//! what was copied too much is overwritten.
 
+use memchr::memchr;
 use wide::u8x16;
 
 /// Bytes that are searched together: a bit for each.
 const BLOCK: usize = 64;
+
+/// Bytes whose backslashes are listed together. What is zeroed to make room for them is overwritten while it is
+/// in the nearest cache.
+const STRIDE: usize = 32 * BLOCK;
+
+/// Places of a block that are listed whether it has so many backslashes or not.
+const LISTED: usize = 3;
 
 /// Runs up to this are copied as if they were as long.
 const RUN: usize = 128;
@@ -30,20 +39,78 @@ const SIMPLE: [u8; 256] = {
 /// Appends `raw` with its escapes resolved. A lone surrogate becomes its three bytes of generalised UTF-8, an
 /// unknown escape stays as written: equal input gives equal output, and nothing fails.
 pub(super) fn unescape(raw: &[u8], out: &mut Vec<u8>) {
-    let to = out.len();
-    // No escape is shorter than what it stands for.
-    out.resize(to + raw.len() + RUN, 0);
-    let mut copy = Copy { raw, from: 0, out, to };
-    let (blocks, tail) = raw.as_chunks();
-    for (index, block) in blocks.iter().enumerate() {
-        copy.through(index * BLOCK, backslashes(block));
+    let (plain, escaped) = raw.split_at(memchr(b'\\', raw).unwrap_or(raw.len()));
+    out.extend_from_slice(plain);
+    if !escaped.is_empty() {
+        unescape_strides(escaped, out);
     }
-    let mut last = [0; BLOCK];
-    last.iter_mut().zip(tail).for_each(|(to, from)| *to = *from);
-    copy.through(blocks.len() * BLOCK, backslashes(&last));
-    copy.run(raw.len());
-    let end = copy.to;
-    out.truncate(end);
+}
+
+fn unescape_strides(raw: &[u8], out: &mut Vec<u8>) {
+    let (mut from, mut to) = (0, out.len());
+    let mut places = Places { list: [0; STRIDE + LISTED] };
+    out.reserve(raw.len() + RUN);
+    for (index, stride) in raw.chunks(STRIDE).enumerate() {
+        let start = index * STRIDE;
+        // No escape is shorter than what it stands for, and the last run may be copied too far.
+        out.resize(to + stride.len() + RUN, 0);
+        let mut copy = Copy { raw, from, out: out.as_mut_slice(), to };
+        for place in places.of_backslashes(stride) {
+            let at = start + usize::from(*place);
+            // Otherwise it is the second of two, which the first one escapes.
+            if at >= copy.from {
+                copy.line(at);
+            }
+        }
+        copy.run(start + stride.len());
+        (from, to) = (copy.from, copy.to);
+    }
+    out.truncate(to);
+}
+
+/// Where a stride has its backslashes.
+struct Places {
+    list: [u16; STRIDE + LISTED],
+}
+
+impl Places {
+    /// Lists those of `stride`, which is at most [`STRIDE`] long.
+    fn of_backslashes(&mut self, stride: &[u8]) -> &[u16] {
+        let (blocks, tail) = stride.as_chunks();
+        let mut count = 0;
+        for (index, block) in blocks.iter().enumerate() {
+            count = self.list(count, index * BLOCK, backslashes(block));
+        }
+        let mut last = [0; BLOCK];
+        last.iter_mut().zip(tail).for_each(|(to, from)| *to = *from);
+        count = self.list(count, blocks.len() * BLOCK, backslashes(&last));
+        self.list.get(..count).unwrap_or_default()
+    }
+
+    /// Lists the bits of `mask` as places behind `start`, after the `count` that are there. Gives the new count.
+    fn list(&mut self, mut count: usize, start: usize, mut mask: u64) -> usize {
+        if let Some(few) = self.list.get_mut(count..).and_then(|free| free.first_chunk_mut::<LISTED>()) {
+            for place in few {
+                count += usize::from(mask != 0);
+                *place = next_place(start, &mut mask);
+            }
+        }
+        while mask != 0
+            && let Some(place) = self.list.get_mut(count)
+        {
+            count += 1;
+            *place = next_place(start, &mut mask);
+        }
+        count
+    }
+}
+
+/// The place of the lowest bit of `mask`, which is cleared; without one it is of no meaning.
+fn next_place(start: usize, mask: &mut u64) -> u16 {
+    // The highest bit is never in the way, and spares asking whether there is one.
+    let place = start + (*mask | 1 << (BLOCK - 1)).trailing_zeros() as usize;
+    *mask &= mask.wrapping_sub(1);
+    place as u16
 }
 
 /// Where in `block` there are backslashes: bit by byte.
@@ -60,23 +127,38 @@ struct Copy<'a> {
     raw: &'a [u8],
     /// What of it is done.
     from: usize,
-    /// Long enough for all of it and a run more.
-    out: &'a mut Vec<u8>,
+    /// Long enough for the stride and a run more.
+    out: &'a mut [u8],
     to: usize,
 }
 
 impl Copy<'_> {
-    /// Copies up to behind the last of the backslashes in the block at `start`.
-    fn through(&mut self, start: usize, mut backslashes: u64) {
-        while backslashes != 0 {
-            let at = start + backslashes.trailing_zeros() as usize;
-            backslashes &= backslashes - 1;
-            // Otherwise it is the second of two, which the first one escapes.
-            if at >= self.from {
-                self.run(at);
-                self.escape();
+    /// Copies up to the backslash at `at` and resolves its escape.
+    fn line(&mut self, at: usize) {
+        let length = at - self.from;
+        let simple = self.simple_at(at);
+        let text = self.raw.get(self.from..).and_then(|rest| rest.first_chunk::<RUN>());
+        let room = self.out.get_mut(self.to..).and_then(|room| room.first_chunk_mut::<RUN>());
+        if let (Some(text), Some(room)) = (text, room)
+            && simple != 0
+            && length < RUN
+        {
+            *room = *text;
+            if let Some(end) = room.get_mut(length) {
+                *end = simple;
             }
+            self.from = at + 2;
+            self.to += length + 1;
+        } else {
+            self.run(at);
+            self.escape(simple);
         }
+    }
+
+    /// What the escape at `at` stands for; 0: nothing simple.
+    fn simple_at(&self, at: usize) -> u8 {
+        let letter = self.raw.get(at + 1).copied().unwrap_or_default();
+        SIMPLE.get(usize::from(letter)).copied().unwrap_or_default()
     }
 
     /// Copies text without escapes up to `end`.
@@ -84,11 +166,7 @@ impl Copy<'_> {
         let length = end.saturating_sub(self.from);
         let rest = self.raw.get(self.from..).unwrap_or_default();
         let room = self.out.get_mut(self.to..).unwrap_or_default();
-        if let (Some(from), Some(to)) = (rest.first_chunk::<RUN>(), room.first_chunk_mut::<RUN>())
-            && length <= RUN
-        {
-            *to = *from;
-        } else if let (Some(from), Some(to)) = (rest.get(..length), room.get_mut(..length)) {
+        if let (Some(from), Some(to)) = (rest.get(..length), room.get_mut(..length)) {
             to.copy_from_slice(from);
         }
         self.from += length;
@@ -96,9 +174,7 @@ impl Copy<'_> {
     }
 
     /// Resolves the escape that comes next.
-    fn escape(&mut self) {
-        let letter = self.raw.get(self.from + 1).copied().unwrap_or_default();
-        let simple = SIMPLE.get(usize::from(letter)).copied().unwrap_or_default();
+    fn escape(&mut self, simple: u8) {
         if simple != 0 {
             self.put(&[simple], 2);
         } else {
