@@ -51,14 +51,54 @@ pub const fn count(bytes: usize) -> usize {
 
 /// Appends the hash of each boundary within `text` to `out`.
 pub fn hash_into(seed: u64, text: &[u8], out: &mut Vec<u64>) {
-    let mut chain = seed;
-    let mut from = 0;
-    for index in 0..MAX_BOUNDARIES {
-        let to = depth(index);
-        let Some(chunk) = text.get(from..to) else { break };
-        chain = hash(chunk, chain);
-        out.push(chain);
-        from = to;
+    let mut chain = Chain::default();
+    chain.begin(seed);
+    chain.take(text);
+    out.extend_from_slice(chain.hashes());
+}
+
+/// The hashes of a text of which a part is there at a time. Keeps its memory between texts.
+#[derive(Clone, Debug, Default)]
+pub struct Chain {
+    seed: u64,
+    hashes: Vec<u64>,
+}
+
+impl Chain {
+    /// Forgets the text before; the next one's first hash is seeded with `seed`.
+    pub fn begin(&mut self, seed: u64) {
+        self.seed = seed;
+        self.hashes.clear();
+    }
+
+    /// Hashes what of `text` reaches a boundary, where `text` is what comes next. Gives how many bytes of it
+    /// are done; the rest must be there again when more has come. Past the last boundary nothing matters, and
+    /// all of it is done.
+    pub fn take(&mut self, text: &[u8]) -> usize {
+        let mut done = 0;
+        while let Some(length) = self.chunk() {
+            let Some(chunk) = text.get(done..done + length) else { return done };
+            self.hashes.push(hash(chunk, self.hashes.last().copied().unwrap_or(self.seed)));
+            done += length;
+        }
+        text.len()
+    }
+
+    /// Bytes up to the next boundary; none past the last.
+    pub fn chunk(&self) -> Option<usize> {
+        let index = self.hashes.len();
+        let before = index.checked_sub(1).map_or(0, depth);
+        (index < MAX_BOUNDARIES).then(|| depth(index) - before)
+    }
+
+    /// The hash at each boundary so far.
+    pub fn hashes(&self) -> &[u64] {
+        &self.hashes
+    }
+
+    /// Bytes up to the last of them.
+    pub fn bytes(&self) -> usize {
+        self.hashes.len().checked_sub(1).map_or(0, depth)
     }
 }
 
@@ -111,6 +151,24 @@ mod tests {
             let ours = xxh3_64_with_seed(chunk, 7 + length as u64);
             assert_eq!(ours, XxHash3_64::oneshot_with_seed(7 + length as u64, chunk), "{length} bytes");
             assert_eq!(ours, hash(chunk, 7 + length as u64));
+        }
+    }
+
+    #[test]
+    fn a_text_that_comes_in_parts_has_the_same_hashes() {
+        let text: Vec<u8> = (0..70_000u32).map(|i| (i * 31 % 251) as u8).collect();
+        let mut whole = Vec::new();
+        hash_into(7, &text, &mut whole);
+        let mut chain = Chain::default();
+        for part in [1, 100, 128, 5_000, 70_000] {
+            chain.begin(7);
+            let (mut from, mut to) = (0, 0);
+            while to < text.len() {
+                to = text.len().min(to + part);
+                from += chain.take(&text[from..to]);
+                assert_eq!(from, chain.bytes());
+            }
+            assert_eq!(chain.hashes(), whole, "{part} at a time");
         }
     }
 

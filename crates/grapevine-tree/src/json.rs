@@ -10,8 +10,10 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
+mod buffer;
 mod unescape;
 
+pub use buffer::Buffer;
 use unescape::unescape;
 
 /// Deepest nesting that is followed. Real requests stay below 20 (tool schemas).
@@ -230,15 +232,16 @@ impl<'a> Value<'a> {
         resolved(self.raw())
     }
 
-    /// Appends a string's text to `out`, escapes resolved.
-    pub fn text_into(&self, out: &mut Vec<u8>) {
-        unescape(self.raw(), out);
+    /// The text of a string's first `bytes` bytes as written, escapes resolved.
+    pub fn text_prefix(&self, bytes: usize) -> Cow<'a, [u8]> {
+        let raw = self.raw();
+        resolved(raw.get(..bytes).unwrap_or(raw))
     }
 
-    /// The same of a string's first `bytes` bytes as written.
-    pub fn text_prefix_into(&self, bytes: usize, out: &mut Vec<u8>) {
+    /// The same, appended to `out` by 2 KiB at most: after each part `after` may take away what `out` has.
+    pub fn text_in_parts(&self, bytes: usize, out: &mut Buffer, after: impl FnMut(&mut Buffer)) {
         let raw = self.raw();
-        unescape(raw.get(..bytes).unwrap_or(raw), out);
+        unescape(raw.get(..bytes).unwrap_or(raw), out, after);
     }
 
     /// Whether it is a string that reads `text`.
@@ -293,9 +296,9 @@ fn resolved(raw: &[u8]) -> Cow<'_, [u8]> {
     if memchr(b'\\', raw).is_none() {
         return Cow::Borrowed(raw);
     }
-    let mut text = Vec::with_capacity(raw.len());
-    unescape(raw, &mut text);
-    Cow::Owned(text)
+    let mut text = Buffer::default();
+    unescape(raw, &mut text, |_| {});
+    Cow::Owned(text.into_vec())
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ mod layout;
 mod media;
 mod raw;
 
-use crate::boundary;
 use crate::json::{Kind, Tape, Value};
 use canon::Canon;
 use fields::Fields;
@@ -119,19 +118,14 @@ impl Extractor {
     pub fn extract(&mut self, api: Api, body: &[u8], salt: &[u8]) -> Prompt {
         let Ok(root) = self.tape.scan(body) else { return Prompt::default() };
         let fields = Fields::of(root);
-        self.canon.clear();
+        self.canon.begin(fields.namespace(self.seed, salt));
         layout::write_prompt(&mut self.canon, api, &fields);
-        let mut prompt = Prompt {
-            key: PrefixKey { hashes: Vec::new(), bytes: self.canon.total() },
+        let prompt = Prompt {
+            key: PrefixKey { hashes: self.canon.hashes().to_vec(), bytes: self.canon.total() },
             model: fields.model.filter(Value::is_string).map(model_name),
             media: self.canon.has_media(),
             stream: fields.stream.is_some_and(|v| v.raw() == b"true" && v.kind() == Kind::Scalar),
         };
-        if self.canon.total() > 0 {
-            let seed = fields.namespace(self.seed, salt);
-            prompt.key.hashes.reserve_exact(boundary::count(self.canon.text().len()));
-            boundary::hash_into(seed, self.canon.text(), &mut prompt.key.hashes);
-        }
         self.tape.shrink_to(KEEP_TOKENS);
         self.canon.shrink_to(KEEP_BYTES);
         prompt

@@ -47,8 +47,7 @@ pub(super) async fn extract(seed: KeySeed, api: Api, body: &Bytes) -> Prompt {
     read(body, move |body| extract_here(seed, api, body)).await
 }
 
-/// Large bodies that are read at the same time: one for each core, since reading computes and does not wait. Each
-/// needs its text once more in memory meanwhile.
+/// Large bodies that are read at the same time: one for each core, since reading computes and does not wait.
 static LARGE: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(thread::available_parallelism().map_or(1, NonZero::get)));
 

@@ -9,15 +9,16 @@
 use memchr::memchr;
 use wide::u8x16;
 
+use super::Buffer;
+
 /// Bytes that are searched together: a bit for each.
 const BLOCK: usize = 64;
 
-/// Bytes whose backslashes are listed together. What is zeroed to make room for them is overwritten while it is
-/// in the nearest cache.
+/// Bytes whose backslashes are listed together, and whose text is there before its reader is asked to take it.
 const STRIDE: usize = 32 * BLOCK;
 
 /// Places of a block that are listed whether it has so many backslashes or not.
-const LISTED: usize = 3;
+const LISTED: usize = 2;
 
 /// Runs up to this are copied as if they were as long.
 const RUN: usize = 128;
@@ -38,23 +39,26 @@ const SIMPLE: [u8; 256] = {
 
 /// Appends `raw` with its escapes resolved. A lone surrogate becomes its three bytes of generalised UTF-8, an
 /// unknown escape stays as written: equal input gives equal output, and nothing fails.
-pub(super) fn unescape(raw: &[u8], out: &mut Vec<u8>) {
+///
+/// It appends a stride at a time, and after each calls `after`, which may take away what is there.
+pub(super) fn unescape(raw: &[u8], out: &mut Buffer, mut after: impl FnMut(&mut Buffer)) {
     let (plain, escaped) = raw.split_at(memchr(b'\\', raw).unwrap_or(raw.len()));
-    out.extend_from_slice(plain);
+    for stride in plain.chunks(STRIDE) {
+        out.extend(stride);
+        after(out);
+    }
     if !escaped.is_empty() {
-        unescape_strides(escaped, out);
+        unescape_strides(escaped, out, after);
     }
 }
 
-fn unescape_strides(raw: &[u8], out: &mut Vec<u8>) {
-    let (mut from, mut to) = (0, out.len());
-    let mut places = Places { list: [0; STRIDE + LISTED] };
-    out.reserve(raw.len() + RUN);
+fn unescape_strides(raw: &[u8], out: &mut Buffer, mut after: impl FnMut(&mut Buffer)) {
+    let mut from = 0;
+    let mut places = std::mem::take(&mut out.places);
     for (index, stride) in raw.chunks(STRIDE).enumerate() {
         let start = index * STRIDE;
         // No escape is shorter than what it stands for, and the last run may be copied too far.
-        out.resize(to + stride.len() + RUN, 0);
-        let mut copy = Copy { raw, from, out: out.as_mut_slice(), to };
+        let mut copy = Copy { raw, from, out: out.room(stride.len() + RUN), to: 0 };
         for place in places.of_backslashes(stride) {
             let at = start + usize::from(*place);
             // Otherwise it is the second of two, which the first one escapes.
@@ -63,19 +67,26 @@ fn unescape_strides(raw: &[u8], out: &mut Vec<u8>) {
             }
         }
         copy.run(start + stride.len());
-        (from, to) = (copy.from, copy.to);
+        let written = copy.to;
+        from = copy.from;
+        out.wrote(written);
+        after(out);
     }
-    out.truncate(to);
+    out.places = places;
 }
 
-/// Where a stride has its backslashes.
-struct Places {
-    list: [u16; STRIDE + LISTED],
+/// Where a stride has its backslashes. Keeps its memory, which is too much to be zeroed for every string.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
+    list: Vec<u16>,
 }
 
 impl Places {
     /// Lists those of `stride`, which is at most [`STRIDE`] long.
     fn of_backslashes(&mut self, stride: &[u8]) -> &[u16] {
+        if self.list.len() < stride.len() + LISTED {
+            self.list.resize(stride.len() + LISTED, 0);
+        }
         let (blocks, tail) = stride.as_chunks();
         let mut count = 0;
         for (index, block) in blocks.iter().enumerate() {

@@ -2,8 +2,8 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::boundary::MAX_BYTES;
-use crate::json::Value;
+use crate::boundary::{Chain, MAX_BYTES};
+use crate::json::{Buffer, Value};
 
 /// Separators start with a byte that no UTF-8 text contains, so no text can imitate them.
 #[derive(Clone, Copy)]
@@ -35,36 +35,49 @@ impl Mark {
     }
 }
 
-/// Its first [`MAX_BYTES`], and how long all of it is.
+/// Text that is hashed makes room once it is so much: what comes next then lies in memory that the nearest caches
+/// hold, however long the prompt.
+const HASHED_BYTES: usize = 16 * 1_024;
+
+/// Its boundaries, or its first [`MAX_BYTES`], and how long all of it is.
 #[derive(Default)]
 pub(super) struct Canon {
-    text: Vec<u8>,
+    /// Hashes what is written; without it the text is kept.
+    chain: Option<Chain>,
+    /// What was written last, or all of it.
+    text: Buffer,
+    /// Bytes at the start of `text` that are hashed.
+    hashed: usize,
+    /// Length of `text` at which the next boundary is reached.
+    due: usize,
     total: u64,
     media: bool,
-}
-
-/// A place to come back to.
-#[derive(Clone, Copy)]
-pub(super) struct Place {
-    text: usize,
-    total: u64,
+    /// Whose message begins, if anything is written.
+    pending: Option<&'static [u8]>,
 }
 
 impl Canon {
-    pub(super) fn clear(&mut self) {
+    /// Begins another prompt, whose text is hashed as it is written.
+    pub(super) fn begin(&mut self, seed: u64) {
+        self.chain.get_or_insert_default().begin(seed);
         self.text.clear();
-        self.total = 0;
-        self.media = false;
+        (self.hashed, self.due, self.total) = (0, 0, 0);
+        (self.media, self.pending) = (false, None);
     }
 
     /// Gives memory back after an unusually long prompt.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
-        self.text.truncate(bytes);
         self.text.shrink_to(bytes);
     }
 
+    /// The hash at each boundary of what was written since [`Self::begin`].
+    pub(super) fn hashes(&self) -> &[u64] {
+        self.chain.as_ref().map_or(&[], Chain::hashes)
+    }
+
+    /// What was written, if nothing hashes it.
     pub(super) fn text(&self) -> &[u8] {
-        &self.text
+        self.text.as_slice()
     }
 
     pub(super) fn total(&self) -> u64 {
@@ -80,28 +93,88 @@ impl Canon {
         self.push(mark.bytes());
     }
 
+    /// The content of a message of `role` follows.
+    pub(super) fn role(&mut self, role: &[u8]) {
+        self.mark(Mark::Role);
+        self.push(role);
+        self.mark(Mark::Content);
+    }
+
+    /// The same, if any does: until [`Self::or_nothing`] is called.
+    pub(super) fn role_of_what_follows(&mut self, role: &'static [u8]) {
+        self.pending = Some(role);
+    }
+
+    /// What follows is no content of the role that was announced.
+    pub(super) fn or_nothing(&mut self) {
+        self.pending = None;
+    }
+
     pub(super) fn push(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.write_pending();
         self.total += bytes.len() as u64;
-        let room = MAX_BYTES - self.text.len();
-        self.text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+        self.text.extend(bytes.get(..self.room()).unwrap_or(bytes));
+        self.hash();
     }
 
     /// Writes a string's text, and nothing of what is no string: engines refuse it where text belongs.
     pub(super) fn push_text(&mut self, value: Value<'_>) {
-        if !value.is_string() {
+        let length = value.raw().len();
+        if !value.is_string() || length == 0 {
             return;
         }
-        let raw = value.raw();
-        let (before, room) = (self.text.len(), MAX_BYTES - self.text.len());
-        if raw.len() <= room {
-            value.text_into(&mut self.text);
-            self.total += (self.text.len() - before) as u64;
+        self.write_pending();
+        let (before, room) = (self.position(), self.room());
+        // Past the limit only the length counts. An escape is at most six times its text.
+        let read = if length <= room { length } else { room * 6 };
+        let mut text = std::mem::take(&mut self.text);
+        value.text_in_parts(read, &mut text, |text| self.hash_text(text));
+        self.text = text;
+        if length <= room {
+            self.total += (self.position() - before) as u64;
         } else {
-            // Past the limit only the length counts. An escape is at most six times its text.
-            value.text_prefix_into(room * 6, &mut self.text);
             self.text.truncate(MAX_BYTES);
-            self.total += raw.len() as u64;
+            self.total += length as u64;
         }
+    }
+
+    fn write_pending(&mut self) {
+        if let Some(role) = self.pending.take() {
+            self.role(role);
+        }
+    }
+
+    /// Bytes written, as far as they matter.
+    fn position(&self) -> usize {
+        self.chain.as_ref().map_or(0, Chain::bytes) + self.text.len() - self.hashed
+    }
+
+    /// Bytes that still matter.
+    fn room(&self) -> usize {
+        MAX_BYTES.saturating_sub(self.position())
+    }
+
+    /// Hashes what reaches a boundary.
+    fn hash(&mut self) {
+        let mut text = std::mem::take(&mut self.text);
+        self.hash_text(&mut text);
+        self.text = text;
+    }
+
+    fn hash_text(&mut self, text: &mut Buffer) {
+        let Some(chain) = &mut self.chain else { return };
+        if text.len() < self.due {
+            return;
+        }
+        self.hashed += chain.take(text.as_slice().get(self.hashed..).unwrap_or_default());
+        if self.hashed >= HASHED_BYTES.max(text.len() / 2) {
+            text.drop_front(self.hashed);
+            self.hashed = 0;
+        }
+        self.due = self.hashed + chain.chunk().unwrap_or_default();
     }
 
     /// Writes `length` bytes that stand for `digest`.
@@ -127,15 +200,5 @@ impl Canon {
     pub(super) fn count(&mut self, other: &Self) {
         self.total += other.total;
         self.media |= other.media;
-    }
-
-    pub(super) fn place(&self) -> Place {
-        Place { text: self.text.len(), total: self.total }
-    }
-
-    /// Takes back what was written since `place`.
-    pub(super) fn back_to(&mut self, place: Place) {
-        self.text.truncate(place.text);
-        self.total = place.total;
     }
 }

@@ -93,10 +93,9 @@ impl<'a> Fields<'a> {
         let effort = effort.or_else(|| inside(template, "reasoning_effort"));
         let effort = effort.or_else(|| inside(reasoning, "effort"));
         let scopes = [self.model].into_iter().chain(salts).chain([adapter, effort]);
-        let mut word = Canon::default();
         for (tag, value) in (1u64..).zip(scopes) {
             let Some(value) = value else { continue };
-            word.clear();
+            let mut word = Canon::default();
             if value.is_string() {
                 word.push_text(value);
             } else {

@@ -66,15 +66,9 @@ fn write_tool(out: &mut Canon, tool: Value<'_>) {
 
 /// A system message that has nothing to say is not printed.
 fn write_system(out: &mut Canon, system: Value<'_>) {
-    let before = out.place();
-    out.mark(Mark::Role);
-    out.push(b"system");
-    out.mark(Mark::Content);
-    let empty = out.total();
+    out.role_of_what_follows(b"system");
     write_parts(out, system, true);
-    if out.total() == empty {
-        out.back_to(before);
-    }
+    out.or_nothing();
 }
 
 /// Messages, or a batch of conversations.
@@ -94,7 +88,7 @@ fn write_messages(out: &mut Canon, messages: Value<'_>) {
 fn write_input(out: &mut Canon, input: Option<Value<'_>>) {
     let Some(input) = input else { return };
     if input.is_string() {
-        write_role(out, b"user");
+        out.role(b"user");
         return out.push_text(input);
     }
     input.items().for_each(|item| write_item(out, item));
@@ -179,14 +173,8 @@ impl<'a> Message<'a> {
     }
 }
 
-fn write_role(out: &mut Canon, role: &[u8]) {
-    out.mark(Mark::Role);
-    out.push(role);
-    out.mark(Mark::Content);
-}
-
 fn write_tool_result(out: &mut Canon, content: Option<Value<'_>>) {
-    write_role(out, b"tool");
+    out.role(b"tool");
     if let Some(content) = content {
         write_parts(out, content, false);
     }
@@ -251,7 +239,5 @@ fn starts_with_nonce(text: Value<'_>) -> bool {
     if memchr::memchr(b'\\', head).is_none() {
         return head.starts_with(NONCE_LINE);
     }
-    let mut resolved = Vec::new();
-    text.text_prefix_into(head.len(), &mut resolved);
-    resolved.starts_with(NONCE_LINE)
+    text.text_prefix(head.len()).starts_with(NONCE_LINE)
 }

@@ -31,7 +31,7 @@ pub(super) fn write_first_of(out: &mut Canon, list: Value<'_>, write: fn(&mut Ca
     }
     let mut other = Canon::default();
     for item in items {
-        other.clear();
+        other.begin(0);
         write(&mut other, item);
         out.count(&other);
     }

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value as J, json};
 
 use super::*;
+use crate::boundary;
 
 mod equal;
 
