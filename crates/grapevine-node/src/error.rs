@@ -192,10 +192,22 @@ impl Refused {
     /// Anthropic's API says.
     pub fn response(self, api: Api) -> axum::response::Response {
         let mut response = self.error.response(api);
-        if let (RouterError::ModelNotFound, Some(model)) = (self.error, &self.model) {
-            *response.body_mut() = axum::body::Body::from(unknown_model(model, api));
+        if let Some(body) = self.body_with_model(api) {
+            *response.body_mut() = axum::body::Body::from(body);
         }
         response
+    }
+
+    /// A body that names the model, for the errors that are about it.
+    fn body_with_model(&self, api: Api) -> Option<String> {
+        let (facts, model) = (self.error.facts(), self.model.as_ref()?);
+        match self.error {
+            RouterError::ModelNotFound => Some(unknown_model(model, api)),
+            RouterError::NoReplica => {
+                Some(error_body(facts.status, facts.code, &unreached_model(model), api))
+            }
+            _ => None,
+        }
     }
 
     /// Its code, and the same in words that name the model.
@@ -203,9 +215,14 @@ impl Refused {
         let code = self.error.facts().code;
         match (self.error, &self.model) {
             (RouterError::ModelNotFound, Some(model)) => format!("{code}: no replica serves `{model}`"),
+            (RouterError::NoReplica, Some(model)) => format!("{code}: {}", unreached_model(model)),
             (error, _) => format!("{code}: {error}"),
         }
     }
+}
+
+fn unreached_model(model: &str) -> String {
+    format!("no replica that may serve `{model}` can be reached")
 }
 
 fn unknown_model(model: &str, api: Api) -> String {
@@ -291,5 +308,20 @@ mod tests {
             serde_json::from_str(&RouterError::NoReplica.body(Api::Messages)).unwrap();
         assert_eq!(anthropic["type"], "error");
         assert_eq!(anthropic["error"]["type"], "overloaded_error");
+    }
+
+    #[test]
+    fn errors_about_a_model_name_it() {
+        let refused = |error| Refused { error, model: Some("m-1".to_owned()) };
+        for (error, said) in [
+            (RouterError::NoReplica, "no replica that may serve `m-1` can be reached"),
+            (RouterError::ModelNotFound, "The model `m-1` does not exist"),
+        ] {
+            let body = refused(error).body_with_model(Api::Chat).unwrap();
+            assert!(body.contains(said) && body.contains(error.facts().code), "{body}");
+            assert!(refused(error).text().contains("`m-1`"));
+        }
+        assert_eq!(refused(RouterError::Overloaded).body_with_model(Api::Chat), None);
+        assert_eq!(Refused::from(RouterError::NoReplica).body_with_model(Api::Chat), None);
     }
 }
