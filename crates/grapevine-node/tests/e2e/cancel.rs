@@ -69,7 +69,8 @@ fn prompt(number: usize, bytes: usize, stream: bool) -> Ask {
 async fn exchange(proxy: Arc<Proxy>, ask: Ask) -> (u16, Bytes) {
     let middle = ask.body.len() / 2;
     let pieces = vec![ask.body.slice(..middle), ask.body.slice(middle..)];
-    let request = Request::builder().method(ask.method).uri(ask.path).body(hesitant(pieces)).unwrap();
+    let request = Request::builder().method(ask.method).uri(ask.path).header("host", "r");
+    let request = request.body(hesitant(pieces)).unwrap();
     let response: Response = proxy::handle(State(proxy), request).await;
     let status = response.status().as_u16();
     (status, response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default())
