@@ -3,7 +3,5 @@
 //! Everything comes from a seed, so two runs measure the same work.
 
 pub mod cpu;
-#[cfg(feature = "peers")]
-pub mod subject;
 pub mod text;
 pub mod traffic;

@@ -1,11 +1,11 @@
 //! Lookup and insert beside the public crates for the same work, on the same prompts: see
-//! [`grapevine_bench::subject`] for what each is given.
+//! [`grapevine_bench_peers`] for what each is given.
 
 use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use grapevine_bench::cpu::CpuTime;
-use grapevine_bench::subject::{Prompt, REPLICAS, SUBJECTS};
+use grapevine_bench_peers::{Prompt, REPLICAS, SUBJECTS};
 use grapevine_bench::traffic::mix;
 
 /// Prompts in each tree, by their length.

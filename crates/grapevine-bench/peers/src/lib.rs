@@ -20,7 +20,7 @@ use kv_index::{
     request_prefix_hashes,
 };
 
-use crate::text::{chat_body, text, tokens};
+use grapevine_bench::text::{chat_body, text, tokens};
 
 /// Tokens in a block: what vLLM caches by, and kv-index's page.
 pub const BLOCK_TOKENS: usize = 16;
