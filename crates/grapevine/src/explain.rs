@@ -88,12 +88,10 @@ fn named(file: &Path) -> String {
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let input: Box<dyn Read> =
+        if file.as_os_str() == "-" { Box::new(io::stdin()) } else { Box::new(std::fs::File::open(file)?) };
     let mut body = Vec::new();
-    let read = if file.as_os_str() == "-" {
-        io::stdin().take(MAX_BODY_BYTES + 1).read_to_end(&mut body)?
-    } else {
-        std::fs::File::open(file)?.take(MAX_BODY_BYTES + 1).read_to_end(&mut body)?
-    };
+    let read = input.take(MAX_BODY_BYTES + 1).read_to_end(&mut body)?;
     if read as u64 > MAX_BODY_BYTES {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a request to explain is at most 256 MiB"));
     }
