@@ -4,9 +4,10 @@ use std::fmt::Debug;
 
 use grapevine_mesh::carrier::{Meta, from_text, reachable_url};
 use grapevine_mesh::codec::{
-    CodecError, WIRE_VERSION, decode_ask, decode_direct, decode_head, decode_page, decode_pointer,
-    decode_seen, decode_segment, decode_segments, decode_vitals, encode_ask, encode_direct, encode_head,
-    encode_page, encode_pointer, encode_seen, encode_segment, encode_segments, encode_vitals, is_valid,
+    CodecError, WIRE_VERSION, decode_ask, decode_direct, decode_head, decode_news, decode_page,
+    decode_pointer, decode_seen, decode_segment, decode_segments, decode_vitals, encode_ask, encode_direct,
+    encode_head, encode_news, encode_page, encode_pointer, encode_seen, encode_segment, encode_segments,
+    encode_vitals, is_valid,
 };
 use grapevine_tree::boundary::SCHEME;
 use grapevine_tree::{PrefixTree, RouterId, TreeConfig};
@@ -14,7 +15,7 @@ use grapevine_tree::{PrefixTree, RouterId, TreeConfig};
 use crate::input::Input;
 
 /// Kinds of values.
-const KINDS: usize = 9;
+const KINDS: usize = 10;
 
 /// Boundaries of the tree that takes what was decoded.
 const LIMIT: usize = 64;
@@ -37,6 +38,7 @@ pub fn mesh_codec(data: &[u8]) {
         6 => snapshot(body),
         7 => survives(bytes, decode_page, encode_page),
         8 => survives(bytes, decode_direct, |(origin, vitals)| encode_direct(*origin, vitals)),
+        9 => survives(bytes, decode_news, |(origin, value)| encode_news(*origin, value)),
         _ => texts(&String::from_utf8_lossy(body)),
     }
 }

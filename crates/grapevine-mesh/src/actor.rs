@@ -78,8 +78,9 @@ const LARGE_FLEET: usize = 10;
 /// Peers that a router of a large fleet gossips with when it has news, besides chitchat's three a tick.
 const PUSHES: usize = 3;
 
-/// Ticks for the last words to spread: one to reach three peers, two more to reach their peers.
-const LEAVE_TICKS: u32 = 3;
+/// Ticks for the last words to spread: who lives is told directly, and for who missed that there are two or three
+/// exchanges of chitchat's.
+const LEAVE_TICKS: u32 = 5;
 
 /// How a session of gossip ended.
 enum End {
@@ -110,8 +111,10 @@ struct Mesh<H> {
     /// What peers tell directly.
     words: mpsc::Receiver<Vec<u8>>,
     words_sender: mpsc::Sender<Vec<u8>>,
-    /// Not before this are peers told again.
+    /// Not before this are peers told of load again.
     word_at: Instant,
+    /// Whom chitchat was sent to this tick, for what was skipped.
+    revisited: BTreeSet<RouterId>,
     leaving: Option<Leaving>,
     collecting: Option<JoinHandle<Outgoing>>,
     asker: Asker<H>,
@@ -176,7 +179,10 @@ impl<H: Host> Mesh<H> {
         self.vectors.begin();
         let now = self.now();
         let first = self.outbox.begin(self.generation, &mut self.log, now);
-        match Session::open(&self.config, self.generation, advertised, first, transport.as_ref()).await {
+        let exchange = self.config.exchange_every(self.port.is_direct());
+        match Session::open(&self.config, self.generation, advertised, first, transport.as_ref(), exchange)
+            .await
+        {
             Ok(session) => {
                 info!(router = %self.config.router_name, generation = self.generation, %advertised, "gossip started");
                 Some(session)
@@ -226,7 +232,7 @@ impl<H: Host> Mesh<H> {
                 _ = word_ticks.tick() => self.on_word_tick(&session),
                 outgoing = collected(&mut self.collecting) => self.on_collected(&mut session, outgoing).await,
                 () = session.changed() => self.read(&mut session).await,
-                Some(word) = self.words.recv() => self.on_word(&word),
+                Some(message) = self.words.recv() => self.on_direct(&message, &session),
                 Some(errand) = self.errands.join_next() => self.on_errand(errand),
                 Some(_) = self.answers.join_next() => {}
                 why = &mut ended => {
@@ -250,6 +256,7 @@ impl<H: Host> Mesh<H> {
 
     async fn on_tick(&mut self, session: &mut Session) -> Option<End> {
         self.totals.ticks += 1;
+        self.revisited.clear();
         self.read(session).await;
         self.publish_status(Some(session));
         if let Some(leaving) = &mut self.leaving {
@@ -294,13 +301,15 @@ impl<H: Host> Mesh<H> {
         let writes = self.outbox.publish(outgoing, pace, &mut self.log, now);
         let has_news = !writes.is_empty();
         session.write(writes).await;
+        self.tell_news(session);
         self.tell_peers(session);
-        if has_news {
+        if has_news && !self.port.is_direct() {
             self.push(session);
         }
     }
 
-    /// In larger fleets: gossips with some peers more than chitchat does by itself.
+    /// In larger fleets, where nothing can be told directly: gossips with some peers more than chitchat does by
+    /// itself.
     fn push(&mut self, session: &Session) {
         let own = session.advertised();
         let others: Vec<SocketAddr> =

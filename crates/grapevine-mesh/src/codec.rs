@@ -18,10 +18,12 @@ use grapevine_tree::delta::MAX_MARKS;
 use grapevine_tree::{DeltaEntry, Mark, ReplicaId};
 
 mod exchange;
+mod news;
 mod snapshot;
 mod vitals;
 
 pub use exchange::{Ask, MAX_RANGES, Segments, decode_ask, decode_segments, encode_ask, encode_segments};
+pub use news::{decode_news, encode_news, is_news};
 pub use snapshot::{SnapshotHead, decode_head, decode_page, encode_head, encode_page};
 pub use vitals::{
     MAX_SEEN, Seen, SeenOrigin, Vitals, decode_direct, decode_seen, decode_vitals, encode_direct,
@@ -61,6 +63,7 @@ const KIND_SEGMENTS: u8 = 5;
 const KIND_HEAD: u8 = 6;
 const KIND_PAGE: u8 = 7;
 const KIND_DIRECT: u8 = 8;
+const KIND_NEWS: u8 = 9;
 
 /// Steps of the count scale per doubling: neighbours differ by 9 %, so rounding costs at most 4.5 %.
 const COUNT_STEPS: f32 = 8.0;
@@ -174,6 +177,14 @@ pub fn decode_segment(bytes: &[u8]) -> Result<Segment, CodecError> {
     let wire: WireSegment = decode(KIND_SEGMENT, bytes, MAX_SEGMENT_BYTES, CONFIG)?;
     let entries = wire.entries.iter().map(from_wire).collect::<Result<_, _>>()?;
     Ok(Segment { generation: wire.generation, seq: wire.seq, sent_ms: wire.sent_ms, entries })
+}
+
+/// Generation and number of a segment, without looking at what it says.
+pub fn number_of(bytes: &[u8]) -> Option<(u64, u64)> {
+    let [version, kind, low, high] = *bytes.first_chunk::<HEADER_BYTES>()?;
+    let ours = (version, kind, u16::from_le_bytes([low, high])) == (WIRE_VERSION, KIND_SEGMENT, SCHEME);
+    let body = bytes.get(HEADER_BYTES..).filter(|_| ours)?;
+    bincode::decode_from_slice(body, CONFIG).ok().map(|(numbers, _)| numbers)
 }
 
 /// The bytes of a pointer.

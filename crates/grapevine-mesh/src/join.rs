@@ -17,8 +17,9 @@ use rand::RngExt;
 use rand::rngs::SmallRng;
 
 /// How long a joiner that knows peers waits for warm ones to show up before it believes that all start
-/// at once, in milliseconds: a seed may be as new as itself, and knows the rest within two rounds.
-const COLD_START_MS: Millis = 1_000;
+/// at once, in milliseconds: a seed may be as new as itself, knows the rest within two exchanges, and takes them
+/// for live after two of their heartbeats.
+const COLD_START_MS: Millis = 1_500;
 
 /// Pause between two tries while joining, in milliseconds: a peer that refuses does so at once.
 const JOIN_RETRY_MS: Millis = 100;
@@ -254,12 +255,12 @@ mod tests {
             let asked = desk.next(&teachers, now).unwrap();
             desk.tried(asked, Tried::Joining, now);
         }
-        desk.next(&teachers, 1_050);
+        desk.next(&teachers, 1_550);
         assert!(!desk.joiner.is_ready());
-        desk.next(&[teacher(1), teacher(2), teacher(3)], 1_100);
+        desk.next(&[teacher(1), teacher(2), teacher(3)], 1_600);
         assert!(!desk.joiner.is_ready(), "the third may be warm");
-        desk.tried(3, Tried::Joining, 1_200);
-        desk.next(&[teacher(1), teacher(2), teacher(3)], 1_200);
+        desk.tried(3, Tried::Joining, 1_700);
+        desk.next(&[teacher(1), teacher(2), teacher(3)], 1_700);
         assert!(desk.joiner.is_ready() && !desk.joiner.is_wanted());
     }
 

@@ -17,7 +17,7 @@
 //!
 //! [`outbox`], [`fleet`], [`log`], [`pull`], [`join`], [`seen`], [`codec`] and [`carrier`] are pure: time is
 //! an argument. The actor ([`spawn`]) asks its [`Host`] a few times a second for what changed, publishes
-//! it in this router's own keys, and hands over what peers published. What is missing it asks peers for,
+//! it in this router's own keys, tells it to every peer besides, and hands over what peers published. What is missing it asks peers for,
 //! and it answers them, over whatever the host fetches with ([`Host::fetch`], [`MeshHandle::answer`]). It
 //! never touches a request, and no request waits for it: without gossip a router serves alone.
 //!
@@ -61,7 +61,7 @@ pub mod transport {
 
     pub use crate::net::datagrams::{Brought, Datagrams};
     pub use crate::net::direct::Direct;
-    pub use crate::net::sealed_size;
+    pub use crate::net::{sealed_direct_size, sealed_size};
 }
 
 pub use actor::{spawn, spawn_with_transport};

@@ -23,6 +23,7 @@ use tracing::trace;
 use crate::config::MeshConfig;
 use crate::counters::{Counters, DatagramReject as Reject};
 use direct::Direct;
+use frame::Packer;
 use wire::{Arrived, Outcome, Wire};
 
 pub(crate) mod datagrams;
@@ -115,7 +116,15 @@ impl Direct for UdpGossip {
 /// What a message of chitchat's costs on a sealed socket: how many datagrams, and their bytes without IP and
 /// UDP. For simulated networks, which lose datagrams.
 pub fn sealed_size(message: &[u8]) -> (usize, usize) {
-    let packed = frame::pack(message).len();
+    sizes(Packer::new().pack(message).len())
+}
+
+/// The same for a direct message.
+pub fn sealed_direct_size(message: &[u8]) -> (usize, usize) {
+    sizes(frame::pack_direct(message).len())
+}
+
+fn sizes(packed: usize) -> (usize, usize) {
     let datagrams = packed.div_ceil(seal::PIECE_BYTES).max(1);
     (datagrams, packed + datagrams * (seal::MAX_DATAGRAM - seal::PIECE_BYTES))
 }
@@ -125,22 +134,24 @@ impl Transport for UdpGossip {
     async fn open(&self, _listen_addr: SocketAddr) -> anyhow::Result<Box<dyn Socket>> {
         *self.shared.wire() = Wire::new(&self.config);
         let buffer = vec![0; RECEIVE_BYTES].into_boxed_slice();
-        Ok(Box::new(GossipSocket { shared: Arc::clone(&self.shared), buffer }))
+        Ok(Box::new(GossipSocket { shared: Arc::clone(&self.shared), buffer, packer: Packer::new() }))
     }
 }
 
 struct GossipSocket {
     shared: Arc<Shared>,
     buffer: Box<[u8]>,
+    packer: Packer,
 }
 
 #[async_trait]
 impl Socket for GossipSocket {
     async fn send(&mut self, to: SocketAddr, message: ChitchatMessage) -> anyhow::Result<()> {
         let bytes = message.serialize_to_vec();
+        let packed = self.packer.pack(&bytes);
         let shared = &self.shared;
         shared.counters.message(bytes.len());
-        for datagram in shared.seal(&frame::pack(&bytes), to) {
+        for datagram in shared.seal(&packed, to) {
             match shared.udp.send_to(&datagram, to).await {
                 Ok(_) => shared.sent(to, datagram.len()),
                 Err(error) => {
@@ -200,8 +211,8 @@ impl GossipSocket {
         }
     }
 
-    fn arrived(&self, packed: &[u8]) -> Result<Option<ChitchatMessage>, Reject> {
-        match Arrived::unpack(packed)? {
+    fn arrived(&mut self, packed: &[u8]) -> Result<Option<ChitchatMessage>, Reject> {
+        match Arrived::unpack(packed, &mut self.packer)? {
             Arrived::Direct(message) => {
                 self.hand_over(message);
                 Ok(None)
@@ -216,7 +227,7 @@ impl GossipSocket {
     fn hand_over(&self, message: &[u8]) {
         let inbox = self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(inbox) = &*inbox {
-            // What finds it full is older than what comes next.
+            // What finds it full is brought by gossip.
             let _ = inbox.try_send(message.to_vec());
         }
     }

@@ -83,6 +83,8 @@ pub struct Outbox {
     ring: VecDeque<Slot>,
     /// The newest of them.
     recent: VecDeque<Segment>,
+    /// What the last tick put into the ring, until it is told directly.
+    news: Option<Arc<[u8]>>,
     tally: Tally,
 }
 
@@ -110,6 +112,7 @@ impl Outbox {
             backlog_bytes: 0,
             ring: VecDeque::new(),
             recent: VecDeque::new(),
+            news: None,
             tally: Tally::default(),
         }
     }
@@ -125,6 +128,7 @@ impl Outbox {
         for segment in std::mem::take(&mut self.recent) {
             self.write_segment(segment, carrier::tick_budget(1), log, now, &mut writes);
         }
+        self.news = None;
         writes
     }
 
@@ -156,6 +160,13 @@ impl Outbox {
     /// What is to be told straight to every peer, once.
     pub fn take_direct(&mut self) -> Option<Vec<u8>> {
         let message = self.voice.take_direct()?;
+        self.tally.value_bytes += message.len() as u64;
+        Some(message)
+    }
+
+    /// What the last tick put into the ring, to be told straight to every peer, once.
+    pub fn take_news(&mut self) -> Option<Vec<u8>> {
+        let message = codec::encode_news(self.id, &self.news.take()?);
         self.tally.value_bytes += message.len() as u64;
         Some(message)
     }
@@ -264,18 +275,17 @@ impl Outbox {
         let is_inline = bytes.len() <= inline + SEGMENT_OVERHEAD || segment.entries.len() == 1;
         let slot = Slot { seq: self.seq, at: segment.sent_ms, inline: is_inline.then_some(bytes.len()) };
         push_bounded(&mut self.ring, slot, SLOTS as usize);
-        match is_inline {
-            true => self.write(carrier::slot_key(self.seq), &bytes, writes),
-            false => self.write_pointer(slot, bytes.len(), writes),
-        }
+        let value = if is_inline { bytes } else { self.pointer(slot, bytes.len()) };
+        self.write(carrier::slot_key(self.seq), &value, writes);
+        self.news = Some(value);
         push_bounded(&mut self.recent, segment, REPEATED);
     }
 
-    fn write_pointer(&mut self, slot: Slot, len: usize, writes: &mut Vec<Write>) {
+    fn pointer(&mut self, slot: Slot, len: usize) -> Arc<[u8]> {
         self.tally.pointed += 1;
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         let pointer = Pointer { generation: self.generation, seq: slot.seq, sent_ms: slot.at, len };
-        self.write(carrier::slot_key(slot.seq), &codec::encode_pointer(&pointer), writes);
+        codec::encode_pointer(&pointer).into()
     }
 
     /// Takes what is big out of the ring, as long as it can still be asked for.
@@ -292,7 +302,8 @@ impl Outbox {
             .filter_map(|slot| slot.inline.take().map(|len| (*slot, len)))
             .collect();
         for (slot, len) in big {
-            self.write_pointer(slot, len, writes);
+            let pointer = self.pointer(slot, len);
+            self.write(carrier::slot_key(slot.seq), &pointer, writes);
         }
     }
 

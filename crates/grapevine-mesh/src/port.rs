@@ -55,6 +55,11 @@ impl Port {
         }
     }
 
+    /// Whether messages can go straight to peers, once it is bound.
+    pub(crate) fn is_direct(&self) -> bool {
+        matches!(self, Self::Udp { .. } | Self::Given { direct: Some(_), .. })
+    }
+
     pub(crate) fn is_udp(&self) -> bool {
         matches!(self, Self::Udp { .. })
     }

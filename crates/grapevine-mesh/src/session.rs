@@ -19,6 +19,7 @@ use tracing::warn;
 use crate::carrier::{self, META_KEY, Meta, RING_PREFIX, SEEN_KEY, VITALS_KEY, from_text};
 use crate::codec::{
     CodecError, Seen, WIRE_VERSION, decode_pointer, decode_seen, decode_segment, decode_vitals, is_pointer,
+    number_of,
 };
 use crate::config::MeshConfig;
 use crate::counters::{Counters, SegmentReject};
@@ -30,8 +31,12 @@ use crate::peer::Peer;
 /// brings dozens.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// Suspicion at which a silent router counts as dead: 1.5 to 2 s at the default interval.
+/// Suspicion at which a silent router counts as dead, in exchanges: 3 to 4 s at the default interval. With
+/// half of it, routers of a healthy fleet of 16 took each other for dead.
 const PHI_THRESHOLD: f64 = 8.0;
+
+/// Least time between two looks at how much chitchat holds, in milliseconds.
+const MEASURE_EVERY_MS: Millis = 1_000;
 
 /// Heartbeat intervals that the failure detector averages.
 const SAMPLING_WINDOW: usize = 1_000;
@@ -60,6 +65,7 @@ pub(crate) struct Session {
     live_addresses: BTreeSet<SocketAddr>,
     cursors: BTreeMap<ChitchatId, u64>,
     state_size: (usize, usize),
+    measured_at: Option<Millis>,
 }
 
 /// A state under our own name that is newer than ours.
@@ -88,12 +94,14 @@ pub(crate) struct Told {
 }
 
 impl Session {
+    /// chitchat gossips every `exchange`.
     pub(crate) async fn open(
         config: &MeshConfig,
         generation: u64,
         advertised: SocketAddr,
         mut first: Vec<Write>,
         transport: &dyn Transport,
+        exchange: Duration,
     ) -> anyhow::Result<Self> {
         let url = config.admin_url.as_deref();
         let admin_url = url.and_then(|url| carrier::reachable_url(url, advertised.ip()));
@@ -107,7 +115,7 @@ impl Session {
         first.insert(0, (META_KEY.to_owned(), meta.to_text()));
         let id = ChitchatId::new(config.router_name.as_str(), generation, advertised);
         let name = id.node_id.clone();
-        let handle = spawn_chitchat(chitchat_config(config, id), first, transport).await?;
+        let handle = spawn_chitchat(chitchat_config(config, id, exchange), first, transport).await?;
         let changed = Arc::new(Notify::new());
         let listeners = handle
             .with_chitchat(|chitchat| {
@@ -126,6 +134,7 @@ impl Session {
             live_addresses: BTreeSet::from([advertised]),
             cursors: BTreeMap::new(),
             state_size: (0, 0),
+            measured_at: None,
         })
     }
 
@@ -222,7 +231,7 @@ impl Session {
             let mut chitchat = chitchat.lock().await;
             self.look(&mut chitchat, fleet, peers, now)
         };
-        raws.into_iter().map(|raw| decode(raw, counters)).collect()
+        raws.into_iter().map(|raw| decode(raw, fleet, counters)).collect()
     }
 
     /// The part that needs chitchat's lock: no decoding, only copies of what is new.
@@ -237,9 +246,7 @@ impl Session {
         let live: BTreeSet<ChitchatId> = chitchat.live_nodes().cloned().collect();
         self.live_addresses = live.iter().map(|id| id.gossip_advertise_addr).collect();
         self.namesake = None;
-        let values = chitchat.node_states().values().flat_map(NodeState::key_values);
-        let bytes = values.map(|(key, value)| key.len() + value.len()).sum();
-        self.state_size = (chitchat.node_states().len(), bytes);
+        self.measure(chitchat, now);
         let newest = newest_generations(chitchat, fleet);
         let (mut raws, mut outdated) = (Vec::new(), Vec::new());
         for (id, state) in chitchat.node_states() {
@@ -259,6 +266,17 @@ impl Session {
         self.cursors.retain(|id, _| newest.get(&id.node_id) == Some(id));
         outdated.iter().for_each(|id| forget(chitchat, id));
         raws
+    }
+
+    /// Walks all keys of all routers, so not each time.
+    fn measure(&mut self, chitchat: &Chitchat, now: Millis) {
+        if self.measured_at.is_some_and(|at| now.saturating_sub(at) < MEASURE_EVERY_MS) {
+            return;
+        }
+        let values = chitchat.node_states().values().flat_map(NodeState::key_values);
+        let bytes = values.map(|(key, value)| key.len() + value.len()).sum();
+        self.state_size = (chitchat.node_states().len(), bytes);
+        self.measured_at = Some(now);
     }
 
     fn note_namesake(&mut self, own: &ChitchatId, id: &ChitchatId, live: bool) {
@@ -291,11 +309,11 @@ impl Session {
     }
 }
 
-fn chitchat_config(config: &MeshConfig, id: ChitchatId) -> ChitchatConfig {
+fn chitchat_config(config: &MeshConfig, id: ChitchatId, exchange: Duration) -> ChitchatConfig {
     ChitchatConfig {
         chitchat_id: id,
         cluster_id: config.cluster_id.clone(),
-        gossip_interval: config.interval,
+        gossip_interval: exchange,
         listen_addr: config.listen,
         // Ours to dial: see `seeds`.
         seed_nodes: Vec::new(),
@@ -303,7 +321,7 @@ fn chitchat_config(config: &MeshConfig, id: ChitchatId) -> ChitchatConfig {
             phi_threshold: PHI_THRESHOLD,
             sampling_window_size: SAMPLING_WINDOW,
             max_interval: MAX_HEARTBEAT_INTERVAL,
-            initial_interval: config.interval,
+            initial_interval: exchange,
             dead_node_grace_period: DEAD_NODE_GRACE,
         },
         marked_for_deletion_grace_period: TOMBSTONE_GRACE,
@@ -343,7 +361,7 @@ fn forget(chitchat: &mut Chitchat, id: &ChitchatId) {
     }
 }
 
-fn decode(raw: Raw, counters: &Counters) -> Told {
+fn decode(raw: Raw, fleet: &Fleet, counters: &Counters) -> Told {
     let generation = raw.id.generation_id;
     let vitals = raw.vitals.and_then(|text| {
         let vitals = counted(bytes_of(&text).and_then(|bytes| decode_vitals(&bytes)), counters)?;
@@ -355,15 +373,19 @@ fn decode(raw: Raw, counters: &Counters) -> Told {
     });
     let mut news =
         News { name: raw.id.node_id, generation, vitals, segments: Vec::new(), pointers: Vec::new() };
-    for text in &raw.slots {
-        decode_slot(text, &mut news, counters);
+    for bytes in raw.slots.iter().filter_map(|text| counted(bytes_of(text), counters)) {
+        take_value(bytes, &mut news, fleet, counters);
     }
     Told { news, seen }
 }
 
-/// A slot of the ring: a segment, or a pointer to one.
-fn decode_slot(text: &str, news: &mut News, counters: &Counters) {
-    let Some(bytes) = counted(bytes_of(text), counters) else { return };
+/// A value of the ring: a segment, unless it is known already, or a pointer to one.
+pub(crate) fn take_value(bytes: Vec<u8>, news: &mut News, fleet: &Fleet, counters: &Counters) {
+    let router = fleet.router(&news.name).filter(|router| router.generation == news.generation);
+    let is_known = |(generation, seq)| generation == news.generation && router.is_some_and(|it| it.has(seq));
+    if number_of(&bytes).is_some_and(is_known) {
+        return;
+    }
     if is_pointer(&bytes) {
         let pointer = counted(decode_pointer(&bytes), counters);
         let of_router =

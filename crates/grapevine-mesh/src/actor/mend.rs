@@ -18,7 +18,7 @@ use crate::pull::{Candidate, Step};
 use crate::session::Session;
 
 /// How long a snapshot for what was lost waits for a peer that knows it, in milliseconds: after a cut,
-/// those on the other side are live again within two.
+/// those on the other side are live again within two or three exchanges.
 const KNOWING_PEER_MS: Millis = 10_000;
 
 /// Snapshots' pages that are made at once, at most.

@@ -7,7 +7,7 @@ use crate::Host;
 use crate::session::Session;
 
 /// Ticks until we make up our mind about another router of our name. Just met, it looks dead; just
-/// dead, it looks alive for 2 s. So this long alive it is a twin, this long dead it is our past.
+/// dead, it looks alive for 4 s. So this long alive it is a twin, this long dead it is our past.
 const NAMESAKE_TICKS: u32 = 40;
 
 /// For how many ticks in a row a newer router of our name was seen alive, and dead.

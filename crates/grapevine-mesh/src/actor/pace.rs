@@ -9,9 +9,9 @@ use crate::Host;
 use crate::outbox::Pace;
 use crate::session::Session;
 
-/// Messages above this, in bytes, mean that some router is behind: a datagram of this size is 28
-/// fragments, of which one is lost more often than not at a loss of 3 %.
-const BIG_MESSAGE: u64 = 32 * 1024;
+/// Messages above this, in bytes, mean that some router is behind: a datagram of this size is 42
+/// fragments, of which one is lost more often than not at a loss of 2 %.
+const BIG_MESSAGE: u64 = 48 * 1024;
 
 /// Lag above this means that gossip is behind, in milliseconds.
 const BIG_LAG_MS: u64 = 2_000;

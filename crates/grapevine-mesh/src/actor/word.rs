@@ -1,13 +1,17 @@
-//! What peers are told directly, and what they tell.
+//! What peers are told directly, and what they tell: news of the ring each tick, load in words of its own.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use grapevine_tree::RouterId;
+use rand::seq::SliceRandom;
 use tokio::time::Instant;
 
 use super::Mesh;
 use crate::Host;
-use crate::codec::decode_direct;
-use crate::session::Session;
+use crate::codec::{Vitals, decode_direct, decode_news, is_news};
+use crate::fleet::{News, Router};
+use crate::session::{Session, take_value};
 
 /// How often peers are told of load that changed. Routers that see the same old load send all that is new to the
 /// same replica: at 16 routers, 25 requests a second each, that costs 3.4 % of the hits at 250 ms, and
@@ -20,6 +24,10 @@ const BYTES_PER_SECOND: f64 = 320_000.0;
 
 /// What a datagram costs beside the word: header and tag.
 const DATAGRAM_BYTES: usize = 68;
+
+/// Routers to gossip with again in one tick, at most, because their news skipped something: as many as chitchat
+/// itself turns to.
+const MAX_REVISITED: usize = 3;
 
 impl<H: Host> Mesh<H> {
     /// Between two collects: tells peers if the load changed.
@@ -45,15 +53,56 @@ impl<H: Host> Mesh<H> {
         session.live_addresses().iter().filter(|&&addr| addr != own).for_each(|&to| direct.send(to, &word));
     }
 
-    /// Takes in what a peer told. A word is whole: of two the later one counts, in whatever order they come.
-    pub(super) fn on_word(&mut self, word: &[u8]) {
-        match decode_direct(word) {
-            Ok((origin, _)) if origin == self.id => {}
-            Ok((origin, vitals)) => {
-                let incoming = self.fleet.hear_direct(origin, vitals);
-                self.hand_over(incoming);
-            }
-            Err(error) => self.counters.reject_value(error),
+    /// Tells every live peer what this tick put into the ring. Who does not get it gets it by gossip.
+    pub(super) fn tell_news(&mut self, session: &Session) {
+        let (Some(news), Some(direct)) = (self.outbox.take_news(), self.port.direct()) else { return };
+        let own = session.advertised();
+        let mut peers: Vec<SocketAddr> =
+            session.live_addresses().iter().copied().filter(|&addr| addr != own).collect();
+        // Should the socket take no more, it is not always the same peers that go without.
+        peers.shuffle(&mut self.rng);
+        peers.into_iter().for_each(|to| direct.send(to, &news));
+    }
+
+    /// Takes in what a peer sent past chitchat.
+    pub(super) fn on_direct(&mut self, message: &[u8], session: &Session) {
+        let done = match is_news(message) {
+            true => decode_news(message).map(|(origin, value)| self.on_news(origin, value, session)),
+            false => decode_direct(message).map(|(origin, vitals)| self.on_word(origin, vitals)),
+        };
+        if let Err(error) = done {
+            self.counters.reject_value(error);
+        }
+    }
+
+    /// A word is whole: of two the later one counts, in whatever order they come.
+    fn on_word(&mut self, origin: RouterId, vitals: Vitals) {
+        if origin != self.id {
+            let incoming = self.fleet.hear_direct(origin, vitals);
+            self.hand_over(incoming);
+        }
+    }
+
+    /// News count once, in whatever order and on whatever way they come. Who is not met yet is not heard.
+    fn on_news(&mut self, origin: RouterId, value: Vec<u8>, session: &Session) {
+        let Some(name) = self.fleet.name_of(origin).filter(|_| origin != self.id).cloned() else { return };
+        let Some(generation) = self.fleet.router(&name).map(|router| router.generation) else { return };
+        let now = self.now();
+        let mut news = News { name, generation, ..News::default() };
+        take_value(value, &mut news, &self.fleet, &self.counters);
+        let name = news.name.clone();
+        let incoming = self.fleet.hear_news(news, &mut self.log, now);
+        self.hand_over(incoming);
+        self.revisit(origin, &name, session);
+    }
+
+    /// Gossips at once with a router whose news skipped something: a datagram was lost. At most once a tick with
+    /// each, and with few in all, since each exchange brings what is new of others too.
+    fn revisit(&mut self, origin: RouterId, name: &str, session: &Session) {
+        let has_hole = self.fleet.router(name).is_some_and(Router::has_hole);
+        let Some(peer) = self.peers.get(name).filter(|peer| has_hole && peer.is_heard()) else { return };
+        if self.revisited.len() < MAX_REVISITED && self.revisited.insert(origin) {
+            session.dial(vec![peer.addr()]);
         }
     }
 }

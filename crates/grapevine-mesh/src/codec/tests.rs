@@ -105,6 +105,7 @@ fn decode_all(bytes: &[u8]) {
     let _ = decode_segment(bytes);
     let _ = decode_vitals(bytes);
     let _ = decode_direct(bytes);
+    let _ = decode_news(bytes);
     let _ = decode_pointer(bytes);
     let _ = decode_seen(bytes);
     let _ = decode_ask(bytes);
@@ -156,10 +157,11 @@ proptest! {
 
     /// Behind a right header, where the interesting code is.
     #[test]
-    fn arbitrary_bodies_never_panic_and_what_is_taken_is_valid(body in vec(any::<u8>(), 0..2048), kind in 0u8..9) {
+    fn arbitrary_bodies_never_panic_and_what_is_taken_is_valid(body in vec(any::<u8>(), 0..2048), kind in 0u8..10) {
         let mut bytes = vec![WIRE_VERSION, kind, SCHEME as u8, (SCHEME >> 8) as u8];
         bytes.extend(body);
         if let Ok(segment) = decode_segment(&bytes) {
+            prop_assert_eq!(number_of(&bytes), Some((segment.generation, segment.seq)));
             prop_assert!(segment.entries.iter().all(is_valid));
         }
         if let Ok(page) = decode_page(&bytes) {
@@ -227,6 +229,8 @@ fn golden_bytes_of_version_1() {
         "4f01000000000000",
     ];
     assert_eq!(hex(&encode_segment(&sample())), segment.concat());
+    assert_eq!(number_of(&encode_segment(&sample())), Some((1_700_000_000_000, 300)));
+    assert_eq!((number_of(&encode_vitals(&Vitals::default())), number_of(&[1, 0])), (None, None));
 
     let vitals = Vitals {
         generation: 1_700_000_000_000,
@@ -262,6 +266,10 @@ fn golden_bytes_of_version_1() {
     let told = encode_direct(RouterId(0x0102_0304), &vitals);
     assert_eq!(hex(&told), "01080100".to_owned() + "04030201" + &golden[1..].concat());
     assert_eq!(decode_direct(&told), Ok((RouterId(0x0102_0304), vitals)));
+    let news = encode_news(RouterId(0x0102_0304), &[0xaa, 0xbb]);
+    assert_eq!(hex(&news), "01090100".to_owned() + "04030201" + "02aabb");
+    assert_eq!(decode_news(&news), Ok((RouterId(0x0102_0304), vec![0xaa, 0xbb])));
+    assert!(is_news(&news) && !is_news(&told));
 }
 
 /// The same for what is asked and answered.

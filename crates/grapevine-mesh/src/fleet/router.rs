@@ -93,6 +93,26 @@ impl Router {
         self.sequence.settled()
     }
 
+    /// Whether the segment `seq` was handed on or is lost.
+    pub fn has(&self, seq: u64) -> bool {
+        self.sequence.has(seq)
+    }
+
+    /// Takes in news of this generation; what of it is new, in the order to hand it on.
+    pub(super) fn hear(&mut self, origin: RouterId, news: News, log: &mut Log, now: Millis) -> Vec<Incoming> {
+        self.heard_at = now;
+        let vitals = news.vitals.and_then(|vitals| self.take_vitals(vitals));
+        let segments = self.take_segments(origin, news.segments, log, now);
+        self.note_lag(&segments, now);
+        news.pointers.iter().for_each(|pointer| self.take_pointer(pointer, now));
+        self.hand_on(origin, vitals, segments)
+    }
+
+    /// Whether something was skipped that gossip is to bring.
+    pub(crate) fn has_hole(&self) -> bool {
+        self.hole.is_some_and(|(seq, _)| seq > self.pointed)
+    }
+
     /// Loads and epochs to hand on, if these vitals are the latest.
     pub(super) fn take_vitals(&mut self, vitals: Vitals) -> Option<(Vec<LoadReport>, Vec<ReplicaEpoch>)> {
         if vitals.generation != self.generation || vitals.seq <= self.vitals_seq {
@@ -136,7 +156,7 @@ impl Router {
     }
 
     /// Takes note of how late these came. Not for what was asked for: that was late before.
-    pub(super) fn note_lag(&mut self, segments: &[Heard], now: Millis) {
+    fn note_lag(&mut self, segments: &[Heard], now: Millis) {
         if let Some(others) = segments.len().checked_sub(1) {
             let lag = &mut self.lag;
             let lags = segments.iter().map(|it| lag.observe(now, it.segment.sent_ms));
@@ -146,7 +166,7 @@ impl Router {
     }
 
     /// A segment lies with its origin.
-    pub(super) fn take_pointer(&mut self, pointer: &Pointer, now: Millis) {
+    fn take_pointer(&mut self, pointer: &Pointer, now: Millis) {
         if pointer.generation != self.generation {
             return;
         }

@@ -34,6 +34,11 @@ impl Sequence {
         true
     }
 
+    /// Whether `seq` was accepted or is lost.
+    pub fn has(&self, seq: u64) -> bool {
+        seq <= self.settled || self.ahead.contains(&seq)
+    }
+
     /// There is a segment `seq`, wherever it may be.
     pub fn announce(&mut self, seq: u64) {
         self.announced = self.announced.max(seq);
@@ -225,8 +230,10 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Accept(seq) => {
+                        let had = sequence.has(seq);
                         let accepted = sequence.accept(seq);
                         prop_assert!(!accepted || seen.insert(seq));
+                        prop_assert!(had != accepted && sequence.has(seq));
                     }
                     Step::Announce(seq) => sequence.announce(seq),
                     Step::Lose(first, last) => _ = sequence.lose(first, last),

@@ -23,6 +23,11 @@ impl Desk {
         self.fleet.take(RouterId::of_name("a"), segments, &mut self.log, 0)
     }
 
+    /// What `a` tells directly.
+    fn told(&mut self, generation: u64, seqs: impl IntoIterator<Item = u64>) -> Vec<Incoming> {
+        self.fleet.hear_news(news(generation, None, seqs), &mut self.log, 0)
+    }
+
     fn a(&self) -> &Router {
         self.fleet.router("a").unwrap()
     }
@@ -83,6 +88,27 @@ fn of_what_is_told_directly_and_by_gossip_the_later_counts() {
     }
     assert!(desk.hear(news(5, Some(vitals(5, 3)), []), 0).is_empty(), "gossip is late");
     assert_eq!(desk.hear(news(5, Some(vitals(5, 5)), []), 0).len(), 1);
+}
+
+#[test]
+fn a_segment_counts_once_whether_told_directly_or_by_gossip() {
+    let mut desk = Desk::default();
+    assert!(desk.told(5, [1]).is_empty(), "not met yet");
+    desk.hear(news(5, Some(vitals(5, 1)), []), 0);
+    assert_eq!(desk.fleet.name_of(RouterId::of_name("a")).map(|it| &**it), Some("a"));
+    assert_eq!(hashes(&desk.told(5, [1, 2])), [1, 2]);
+    assert_eq!(hashes(&desk.hear(news(5, Some(vitals(5, 2)), [1, 2, 3]), 0)), [3]);
+    assert!(!desk.a().has_hole());
+    assert_eq!(hashes(&desk.told(5, [3, 5])), [5]);
+    assert!(desk.a().has_hole() && desk.a().has(5) && !desk.a().has(4));
+    assert!(desk.told(6, [4]).is_empty(), "of a generation that was not met");
+    assert_eq!(hashes(&desk.hear(news(5, None, [4, 5]), 0)), [4]);
+    assert!(!desk.a().has_hole());
+    desk.hear(
+        News { pointers: vec![Pointer { generation: 5, seq: 6, sent_ms: 0, len: 9 }], ..news(5, None, []) },
+        0,
+    );
+    assert!(!desk.a().has_hole(), "that one is to be pulled");
 }
 
 #[test]

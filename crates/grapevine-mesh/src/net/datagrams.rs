@@ -2,12 +2,15 @@
 
 use std::net::SocketAddr;
 
-use super::frame;
+use super::frame::{self, Packer};
 use super::wire::{Arrived, Outcome, Wire};
 use crate::config::MeshConfig;
 
 /// Writes and reads the datagrams of one router, exactly as its gossip socket does.
-pub struct Datagrams(Wire);
+pub struct Datagrams {
+    wire: Wire,
+    packer: Packer,
+}
 
 /// What a datagram brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,29 +30,29 @@ pub enum Brought {
 impl Datagrams {
     /// Those of a router with the secrets and the cluster id of `config`. Each has a boot of its own.
     pub fn new(config: &MeshConfig) -> Self {
-        Self(Wire::new(config))
+        Self { wire: Wire::new(config), packer: Packer::new() }
     }
 
     /// The datagrams that bring a message of chitchat's, given as its bytes. As long as a sealed peer's tag is
     /// not known, they only ask for it.
     pub fn gossip(&mut self, message: &[u8], to: SocketAddr) -> Vec<Vec<u8>> {
-        self.0.write(&frame::pack(message), to)
+        self.wire.write(&self.packer.pack(message), to)
     }
 
     /// The same of a direct message.
     pub fn direct(&mut self, message: &[u8], to: SocketAddr) -> Vec<Vec<u8>> {
-        self.0.write(&frame::pack_direct(message), to)
+        self.wire.write(&frame::pack_direct(message), to)
     }
 
     /// What `datagram` brings.
     pub fn read(&mut self, datagram: &[u8], from: SocketAddr) -> Brought {
-        let packed = match self.0.read(datagram, from) {
+        let packed = match self.wire.read(datagram, from) {
             Ok(Outcome::Message(packed)) => packed,
             Ok(Outcome::Answer { datagram, .. }) => return Brought::Answer(datagram),
             Ok(Outcome::Nothing) => return Brought::Nothing,
             Err(_) => return Brought::Rejected,
         };
-        match Arrived::unpack(&packed) {
+        match Arrived::unpack(&packed, &mut self.packer) {
             Ok(Arrived::Direct(message)) => Brought::Direct(message.to_vec()),
             Ok(Arrived::Gossip { bytes, .. }) => Brought::Gossip(bytes),
             Err(_) => Brought::Rejected,

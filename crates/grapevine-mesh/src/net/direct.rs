@@ -1,7 +1,7 @@
-//! Small messages straight to a peer, beside chitchat's.
+//! Messages straight to a peer, beside chitchat's.
 //!
-//! chitchat brings everything to everyone, over others, in a tick or three. What is stale by then (who has how
-//! much in flight) is told directly: one datagram to each peer, lost or not.
+//! chitchat brings everything to everyone, over others, in an exchange or three. What is new (who sent what where) and
+//! what is stale by then (who has how much in flight) is told directly to each peer, lost or not.
 
 use std::net::SocketAddr;
 
@@ -15,6 +15,6 @@ pub trait Direct: Send + Sync + 'static {
     /// From now on what arrives goes to `inbox`; what finds it full is lost.
     fn listen(&self, inbox: mpsc::Sender<Vec<u8>>);
 
-    /// Sends at once or not at all.
+    /// Sends at once, as far as the socket takes it.
     fn send(&self, to: SocketAddr, message: &[u8]);
 }

@@ -1,14 +1,19 @@
 //! A chitchat message as bytes, and those bytes as datagrams that need no IP fragmentation.
 //!
-//! [`pack`] compresses: half of an idle fleet's traffic is digests, which shrink to a third.
+//! [`Packer`] compresses: half of an idle fleet's traffic is digests, which shrink to a third.
 //! [`Reassembly`] puts messages together again. It is bounded in messages and bytes, and on a sealed
 //! socket sees only fragments whose seal held.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
+use zstd::bulk::{Compressor, Decompressor};
+
 /// Longest chitchat message, in bytes. chitchat fills 65,507 at most, and a few of its own overhead.
 pub(super) const MAX_MESSAGE: usize = 65_600;
+
+/// Longest direct message, in bytes: a value of the ring or vitals of 512 replicas, and whose they are.
+const MAX_DIRECT: usize = 20 * 1024;
 
 /// Messages shorter than this are not worth compressing.
 const MIN_COMPRESSED: usize = 128;
@@ -37,35 +42,58 @@ pub(super) struct Place {
     pub(super) count: u8,
 }
 
-/// The bytes to send for a message.
-pub(super) fn pack(message: &[u8]) -> Vec<u8> {
-    if message.len() >= MIN_COMPRESSED
-        && let Ok(mut packed) = zstd::bulk::compress(message, LEVEL)
-        && packed.len() < message.len()
-    {
-        packed.insert(0, ZSTD);
-        return packed;
-    }
-    [&[RAW], message].concat()
+/// Packs and unpacks messages. Keeps what zstd needs for it: to set that up for each message took a
+/// quarter of an idle fleet's gossip.
+pub(super) struct Packer {
+    compressor: Option<Compressor<'static>>,
+    decompressor: Option<Decompressor<'static>>,
+    /// The message that was unpacked last.
+    message: Vec<u8>,
 }
 
-/// The bytes to send for a direct message: too short to compress.
+impl Packer {
+    pub(super) fn new() -> Self {
+        // Either fails only for want of memory. Then messages go raw, and compressed ones are not understood.
+        let (compressor, decompressor) = (Compressor::new(LEVEL).ok(), Decompressor::new().ok());
+        Self { compressor, decompressor, message: Vec::new() }
+    }
+
+    /// The bytes to send for a message.
+    pub(super) fn pack(&mut self, message: &[u8]) -> Vec<u8> {
+        if message.len() >= MIN_COMPRESSED
+            && let Some(compressor) = &mut self.compressor
+            && let Ok(mut packed) = compressor.compress(message)
+            && packed.len() < message.len()
+        {
+            packed.insert(0, ZSTD);
+            return packed;
+        }
+        [&[RAW], message].concat()
+    }
+
+    /// The message in received bytes. Never holds more than [`MAX_MESSAGE`].
+    pub(super) fn unpack<'a>(&'a mut self, packed: &'a [u8]) -> Option<&'a [u8]> {
+        match packed.split_first()? {
+            (&RAW, message) => (message.len() <= MAX_MESSAGE).then_some(message),
+            (&ZSTD, compressed) => {
+                self.message.clear();
+                self.message.reserve(MAX_MESSAGE);
+                self.decompressor.as_mut()?.decompress_to_buffer(compressed, &mut self.message).ok()?;
+                (self.message.len() <= MAX_MESSAGE).then_some(&self.message)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The bytes to send for a direct message: short, or hashes, which do not compress.
 pub(super) fn pack_direct(message: &[u8]) -> Vec<u8> {
     [&[DIRECT], message].concat()
 }
 
 /// The direct message in received bytes, if they are one.
 pub(super) fn unpack_direct(packed: &[u8]) -> Option<&[u8]> {
-    packed.strip_prefix(&[DIRECT])
-}
-
-/// The message in received bytes. Never allocates more than [`MAX_MESSAGE`].
-pub(super) fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
-    match packed.split_first()? {
-        (&RAW, message) if message.len() <= MAX_MESSAGE => Some(message.to_vec()),
-        (&ZSTD, compressed) => zstd::bulk::decompress(compressed, MAX_MESSAGE).ok(),
-        _ => None,
-    }
+    packed.strip_prefix(&[DIRECT]).filter(|message| message.len() <= MAX_DIRECT)
 }
 
 /// Cuts `packed` into pieces of at most `size` bytes; `None` when there would be more than 255.
@@ -163,19 +191,24 @@ mod tests {
 
     #[test]
     fn messages_survive_packing() {
-        for message in [vec![], vec![7; 100], vec![7; 60_000], noise(MAX_MESSAGE)] {
-            let packed = pack(&message);
+        let mut packer = Packer::new();
+        for message in [vec![], vec![7; 100], vec![7; 60_000], noise(MAX_MESSAGE), vec![8; 200]] {
+            let packed = packer.pack(&message);
             assert!(packed.len() <= message.len() + 1);
-            assert_eq!(unpack(&packed), Some(message));
+            assert_eq!(packer.unpack(&packed), Some(message.as_slice()));
         }
-        assert!(pack(&vec![7; 60_000]).len() < 200);
+        assert!(packer.pack(&vec![7; 60_000]).len() < 200);
     }
 
     #[test]
     fn a_compressed_bomb_is_refused() {
         let bomb = zstd::bulk::compress(&vec![0; 100 << 20], 3).unwrap();
         assert!(bomb.len() < 20_000);
-        assert_eq!(unpack(&[&[ZSTD], bomb.as_slice()].concat()), None);
+        let mut packer = Packer::new();
+        assert_eq!(packer.unpack(&[&[ZSTD], bomb.as_slice()].concat()), None);
+        assert!(packer.message.capacity() <= 2 * MAX_MESSAGE);
+        let packed = packer.pack(&[7; 1_000]);
+        assert_eq!(packer.unpack(&packed), Some(&[7; 1_000][..]), "and what follows is understood");
     }
 
     #[test]
@@ -218,10 +251,10 @@ mod tests {
         fn arbitrary_fragments_never_panic(
             fragments in proptest::collection::vec((0u8..3, 0u32..4, any::<u8>(), any::<u8>(), 0usize..40), 0..200),
         ) {
-            let mut reassembly = Reassembly::new();
+            let (mut reassembly, mut packer) = (Reassembly::new(), Packer::new());
             for (sender, message, index, count, len) in fragments {
                 if let Some(whole) = reassembly.add(sender, Place { message, index, count }, &vec![0; len]) {
-                    let _ = unpack(&whole);
+                    let _ = packer.unpack(&whole);
                 }
             }
             let held: usize = reassembly.partial.values().map(|it| it.bytes).sum();

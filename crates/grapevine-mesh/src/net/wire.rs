@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use chitchat::{ChitchatMessage, Deserializable};
 
+use super::frame::Packer;
 use super::{Reject, frame, plain, seal};
 use crate::config::MeshConfig;
 
@@ -67,12 +68,12 @@ impl Wire {
 }
 
 impl<'a> Arrived<'a> {
-    pub(super) fn unpack(packed: &'a [u8]) -> Result<Self, Reject> {
+    pub(super) fn unpack(packed: &'a [u8], packer: &mut Packer) -> Result<Self, Reject> {
         if let Some(message) = frame::unpack_direct(packed) {
             return Ok(Self::Direct(message));
         }
-        let unpacked = frame::unpack(packed).ok_or(Reject::Damaged)?;
-        let mut rest = unpacked.as_slice();
+        let unpacked = packer.unpack(packed).ok_or(Reject::Damaged)?;
+        let mut rest = unpacked;
         let message = ChitchatMessage::deserialize(&mut rest).map_err(|_| Reject::Damaged)?;
         let whole = rest.is_empty();
         whole.then_some(Self::Gossip { message, bytes: unpacked.len() }).ok_or(Reject::Damaged)

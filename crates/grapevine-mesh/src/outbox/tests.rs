@@ -3,7 +3,7 @@ use grapevine_tree::{Mark, ReplicaId};
 use super::*;
 use crate::LoadReport;
 use crate::carrier::from_text;
-use crate::codec::{Vitals, decode_direct, decode_pointer, decode_segment, decode_vitals};
+use crate::codec::{Vitals, decode_direct, decode_news, decode_pointer, decode_segment, decode_vitals};
 
 const TICK: Duration = Duration::from_millis(250);
 
@@ -101,6 +101,29 @@ fn load_is_told_directly_each_tick_and_written_once_a_second() {
     let epochs = vec![ReplicaEpoch { replica: ReplicaId(1), epoch: 1 }];
     let writes = desk.publish(Outgoing { epochs: epochs.clone(), ..Outgoing::default() }, direct, 10_250);
     assert_eq!(vitals_of(&writes).epochs, epochs, "what is no load is written at once");
+}
+
+/// Segments, or the pointers to them; not what is written again.
+#[test]
+fn what_a_tick_put_into_the_ring_is_told_directly_once() {
+    let mut desk = begun();
+    let told = |desk: &mut Desk| {
+        let (origin, value) = decode_news(&desk.outbox.take_news()?).unwrap();
+        assert_eq!(origin, ID);
+        let segment = decode_segment(&value).map(|it| (it.seq, "segment"));
+        Some(segment.unwrap_or_else(|_| (decode_pointer(&value).unwrap().seq, "pointer")))
+    };
+    desk.publish(outgoing(0..100), POINTING, 250);
+    assert_eq!((told(&mut desk), told(&mut desk)), (Some((1, "segment")), None));
+    desk.publish(outgoing(0..500), POINTING, 500);
+    assert_eq!(told(&mut desk), Some((2, "pointer")));
+    desk.publish(outgoing(0..3), Pace { strained: true, ..POINTING }, 750);
+    assert_eq!(told(&mut desk), Some((3, "segment")), "not the pointer that took the place of the first");
+    desk.publish(Outgoing::default(), POINTING, 1_000);
+    assert_eq!(told(&mut desk), None);
+    desk.publish(outgoing(0..3), POINTING, 1_250);
+    desk.outbox.begin(10, &mut desk.log, 1_250);
+    assert_eq!(told(&mut desk), None, "of the generation before");
 }
 
 #[test]

@@ -55,6 +55,14 @@ impl World {
         Router { mesh, host }
     }
 
+    /// Like [`Self::start`], and it tells what is new directly.
+    pub(crate) fn start_telling(&self, config: MeshConfig) -> Router {
+        let host = TestHost::with(&self.admins);
+        let direct = self.network.direct(config.listen);
+        let mesh = spawn_with_transport(config, host.clone(), self.network.shared(), Some(direct)).unwrap();
+        Router { mesh, host }
+    }
+
     /// It is gone, as after a kill.
     pub(crate) fn kill(&self, router: Router, port: u16) {
         self.admins.close(&url(port));

@@ -1,8 +1,9 @@
 //! chitchat's in-memory network with faults that a test controls: loss, duplicates, delays, a
-//! socket that breaks. The faults are drawn from a seed.
+//! socket that breaks. The faults are drawn from a seed. Beside it, words that pass chitchat by.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -10,15 +11,29 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use chitchat::{Deserializable, Serializable};
-use grapevine_mesh::transport::{ChannelTransport, ChitchatMessage, Socket, Transport};
+use grapevine_mesh::transport::{ChannelTransport, ChitchatMessage, Direct, Socket, Transport};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use tokio::sync::mpsc;
 
 #[derive(Clone)]
 pub(crate) struct Network {
     pub(crate) links: ChannelTransport,
     faults: Arc<Faults>,
+    words: Arc<Words>,
 }
+
+/// Carries words at once, or loses them.
+#[derive(Default)]
+pub(crate) struct Words {
+    ears: Mutex<BTreeMap<SocketAddr, mpsc::Sender<Vec<u8>>>>,
+    /// So many of the next ones are lost.
+    to_lose: AtomicU32,
+    carried: AtomicU32,
+}
+
+/// One router's end of it.
+struct Mouth(SocketAddr, Arc<Words>);
 
 /// Bytes of a message in one sealed datagram.
 const FRAGMENT_BYTES: usize = 1_132;
@@ -40,7 +55,7 @@ impl Network {
             broken: AtomicBool::new(false),
             rng: Mutex::new(SmallRng::seed_from_u64(seed)),
         };
-        Self { links: ChannelTransport::default(), faults: Arc::new(faults) }
+        Self { links: ChannelTransport::default(), faults: Arc::new(faults), words: Arc::default() }
     }
 
     /// Loses this share of all messages.
@@ -63,8 +78,50 @@ impl Network {
         self.faults.broken.store(true, Relaxed);
     }
 
+    /// Loses the next `count` words of all.
+    pub(crate) fn lose_words(&self, count: u32) {
+        self.words.to_lose.store(count, Relaxed);
+    }
+
+    /// Words that arrived so far.
+    pub(crate) fn words(&self) -> u32 {
+        self.words.carried.load(Relaxed)
+    }
+
+    /// Says `word` to the router at `to`, as one of the fleet.
+    pub(crate) fn whisper(&self, to: SocketAddr, word: &[u8]) {
+        self.words.carry(to, word);
+    }
+
+    /// What carries the words of the router at `addr`.
+    pub(crate) fn direct(&self, addr: SocketAddr) -> Arc<dyn Direct> {
+        Arc::new(Mouth(addr, self.words.clone()))
+    }
+
     pub(crate) fn shared(&self) -> Arc<dyn Transport> {
         Arc::new(self.clone())
+    }
+}
+
+impl Words {
+    fn carry(&self, to: SocketAddr, word: &[u8]) {
+        if self.to_lose.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+            return;
+        }
+        let ear = self.ears.lock().unwrap().get(&to).cloned();
+        if ear.is_some_and(|ear| ear.try_send(word.to_vec()).is_ok()) {
+            self.carried.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Direct for Mouth {
+    fn listen(&self, inbox: mpsc::Sender<Vec<u8>>) {
+        self.1.ears.lock().unwrap().insert(self.0, inbox);
+    }
+
+    fn send(&self, to: SocketAddr, message: &[u8]) {
+        self.1.carry(to, message);
     }
 }
 

@@ -88,7 +88,7 @@ fn fleet() -> Vec<Setting> {
             "GRAPEVINE_GOSSIP_INTERVAL",
             time(50 * MS, 5 * SECOND),
             |c| &mut c.gossip_interval,
-            "Time between two gossip rounds. Load of peers is worth having only while it is at most about \
+            "How often peers are told what changed. Load of peers is worth having only while it is at most about \
              250ms old.",
         ),
         row(

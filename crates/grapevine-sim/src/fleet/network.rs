@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use chitchat::{Deserializable, Serializable};
-use grapevine_mesh::transport::{ChitchatMessage, Direct, Socket, Transport, sealed_size};
+use grapevine_mesh::transport::{
+    ChitchatMessage, Direct, Socket, Transport, sealed_direct_size, sealed_size,
+};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::mpsc;
@@ -140,7 +142,10 @@ impl Network {
     }
 
     fn send(self: &Arc<Self>, from: usize, to: SocketAddr, bytes: &Arc<[u8]>, way: Way) {
-        let (datagrams, wire_bytes) = sealed_size(bytes);
+        let (datagrams, wire_bytes) = match way {
+            Way::Gossip => sealed_size(bytes),
+            Way::Direct => sealed_direct_size(bytes),
+        };
         let delays = {
             let mut state = self.state();
             state.count(from, bytes.len(), wire_bytes);

@@ -5,16 +5,24 @@ use super::arena::NodeId;
 use super::credit::{self, Tick, tick};
 use crate::id::Millis;
 
-/// Nodes that one call of [`PrefixTree::sweep`] looks at: about 0.2 ms; ten a second see a million
+/// Nodes that one call of [`PrefixTree::sweep`] looks at, at most: about 0.2 ms; ten a second see a million
 /// nodes in 50 s.
-const SWEEP_NODES: usize = 2_000;
+const MOST_NODES: usize = 2_000;
+
+/// And at least, as far as there are so many.
+const LEAST_NODES: usize = 256;
+
+/// Calls for a round of a smaller tree: more often than every ten seconds or so finds nothing.
+const CALLS_PER_ROUND: usize = 100;
 
 impl PrefixTree {
     /// A bounded piece of housekeeping: drops credits that nobody believes in, leaves without any,
     /// and merges nodes that no longer need to be two. Call it a few times a second.
     pub fn sweep(&mut self, now: Millis) {
         let now = tick(now);
-        for _ in 0..SWEEP_NODES.min(self.arena.slots()) {
+        let slots = self.arena.slots();
+        let nodes = (slots / CALLS_PER_ROUND).clamp(LEAST_NODES, MOST_NODES).min(slots);
+        for _ in 0..nodes {
             if self.sweep_at >= self.arena.slots() {
                 self.sweep_at = 0;
                 self.replicas.begin_round(&mut self.retired);
