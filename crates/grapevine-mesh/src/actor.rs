@@ -301,7 +301,7 @@ impl<H: Host> Mesh<H> {
         let writes = self.outbox.publish(outgoing, pace, &mut self.log, now);
         let has_news = !writes.is_empty();
         session.write(writes).await;
-        self.tell_news(session);
+        self.tell_news();
         self.tell_peers(session);
         if has_news && !self.port.is_direct() {
             self.push(session);

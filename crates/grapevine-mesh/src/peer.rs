@@ -14,6 +14,10 @@ use crate::fleet::Router;
 use crate::pull::Candidate;
 use crate::status::PeerStatus;
 
+/// A router whose heartbeat was heard within this time may live, in milliseconds: one that was just met counts as live
+/// only after its second one.
+const JUST_HEARD_MS: Millis = 2_000;
+
 /// What chitchat knows of a router's newest generation.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
@@ -65,6 +69,11 @@ impl Peer {
     /// Whether it lives and what it says can be read here.
     pub(crate) fn is_heard(&self) -> bool {
         self.live && self.is_compatible()
+    }
+
+    /// Whether it is worth telling anything: it lives, or was heard of too lately for the failure detector to say.
+    pub(crate) fn is_told(&self, now: Millis) -> bool {
+        self.is_compatible() && (self.live || now.saturating_sub(self.heard_at) <= JUST_HEARD_MS)
     }
 
     /// Whom to ask, if it can be asked.

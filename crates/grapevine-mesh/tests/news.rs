@@ -47,6 +47,19 @@ async fn news_are_everywhere_after_one_tick_and_once() {
     assert!(routers[1..].iter().all(|it| it.host.numbers("r1").len() == 20), "gossip brought it again");
 }
 
+/// It counts as live only after its second heartbeat, half a second later.
+#[tokio::test(start_paused = true)]
+async fn a_router_is_told_as_soon_as_it_is_met() {
+    let world = World::new(6);
+    let routers: Vec<Router> = [1, 2].map(|port| world.start_telling(config(port, &[1]))).into();
+    let knows = |router: &Router| matches!(&router.mesh.status().peers[..], [peer] if peer.compatible);
+    until("they have met", || routers.iter().all(knows)).await;
+    assert_eq!(routers[0].mesh.status().live_peers(), 0);
+    routers[0].host.say([1]);
+    pass(TICK + Duration::from_millis(20)).await;
+    assert_eq!((routers[1].host.numbers("r1"), world.network.words() > 0), (vec![1], true));
+}
+
 /// The next ones show what was skipped, and gossip with their origin brings it, at once.
 #[tokio::test(start_paused = true)]
 async fn lost_news_are_there_with_the_next_ones() {

@@ -11,6 +11,7 @@ use super::Mesh;
 use crate::Host;
 use crate::codec::{Vitals, decode_direct, decode_news, is_news};
 use crate::fleet::{News, Router};
+use crate::peer::Peer;
 use crate::session::{Session, take_value};
 
 /// How often peers are told of load that changed. Routers that see the same old load send all that is new to the
@@ -32,7 +33,7 @@ const MAX_REVISITED: usize = 3;
 impl<H: Host> Mesh<H> {
     /// Between two collects: tells peers if the load changed.
     pub(super) fn on_word_tick(&mut self, session: &Session) {
-        if self.leaving.is_some() || session.is_alone() || self.port.direct().is_none() {
+        if self.leaving.is_some() || self.listeners().is_empty() || self.port.direct().is_none() {
             return;
         }
         self.outbox.note_loads(self.host.loads());
@@ -49,16 +50,19 @@ impl<H: Host> Mesh<H> {
         let Some(direct) = self.port.direct() else { return };
         let bytes = (word.len() + DATAGRAM_BYTES) * session.others();
         self.word_at = now + Duration::from_secs_f64(bytes as f64 / BYTES_PER_SECOND);
-        let own = session.advertised();
-        session.live_addresses().iter().filter(|&&addr| addr != own).for_each(|&to| direct.send(to, &word));
+        self.listeners().into_iter().for_each(|to| direct.send(to, &word));
     }
 
-    /// Tells every live peer what this tick put into the ring. Who does not get it gets it by gossip.
-    pub(super) fn tell_news(&mut self, session: &Session) {
+    /// Whom to tell.
+    fn listeners(&self) -> Vec<SocketAddr> {
+        let now = self.now();
+        self.peers.values().filter(|peer| peer.is_told(now)).map(Peer::addr).collect()
+    }
+
+    /// Tells every peer what this tick put into the ring. Who does not get it gets it by gossip.
+    pub(super) fn tell_news(&mut self) {
         let (Some(news), Some(direct)) = (self.outbox.take_news(), self.port.direct()) else { return };
-        let own = session.advertised();
-        let mut peers: Vec<SocketAddr> =
-            session.live_addresses().iter().copied().filter(|&addr| addr != own).collect();
+        let mut peers = self.listeners();
         // Should the socket take no more, it is not always the same peers that go without.
         peers.shuffle(&mut self.rng);
         peers.into_iter().for_each(|to| direct.send(to, &news));
