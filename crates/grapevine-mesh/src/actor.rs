@@ -27,7 +27,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use grapevine_tree::{Millis, RouterId};
 use rand::rngs::SmallRng;
-use rand::seq::IteratorRandom;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
@@ -70,13 +69,6 @@ const RETRY: Duration = Duration::from_secs(1);
 /// How long before chitchat's own tick ours is, at most: the host has answered by then, and what it
 /// said goes out at once instead of waiting for the tick after. Both run on one clock.
 const LEAD: Duration = Duration::from_millis(25);
-
-/// Peers from which on three a tick are too few: with 16 routers and a tenth of the datagrams lost, one prefix in
-/// a hundred took longer than a second to all.
-const LARGE_FLEET: usize = 10;
-
-/// Peers that a router of a large fleet gossips with when it has news, besides chitchat's three a tick.
-const PUSHES: usize = 3;
 
 /// Ticks for the last words to spread: who lives is told directly, and for who missed that there are two or three
 /// exchanges of chitchat's.
@@ -299,24 +291,9 @@ impl<H: Host> Mesh<H> {
         let Some(outgoing) = outgoing else { return };
         let (pace, now) = (self.pace(session), self.now());
         let writes = self.outbox.publish(outgoing, pace, &mut self.log, now);
-        let has_news = !writes.is_empty();
         session.write(writes).await;
         self.tell_news();
         self.tell_peers(session);
-        if has_news && !self.port.is_direct() {
-            self.push(session);
-        }
-    }
-
-    /// In larger fleets, where nothing can be told directly: gossips with some peers more than chitchat does by
-    /// itself.
-    fn push(&mut self, session: &Session) {
-        let own = session.advertised();
-        let others: Vec<SocketAddr> =
-            session.live_addresses().iter().copied().filter(|&addr| addr != own).collect();
-        if others.len() >= LARGE_FLEET {
-            session.dial(others.into_iter().sample(&mut self.rng, PUSHES));
-        }
     }
 
     async fn on_leave(&mut self, session: &mut Session, done: oneshot::Sender<()>) {

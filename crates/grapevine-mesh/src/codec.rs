@@ -181,9 +181,7 @@ pub fn decode_segment(bytes: &[u8]) -> Result<Segment, CodecError> {
 
 /// Generation and number of a segment, without looking at what it says.
 pub fn number_of(bytes: &[u8]) -> Option<(u64, u64)> {
-    let [version, kind, low, high] = *bytes.first_chunk::<HEADER_BYTES>()?;
-    let ours = (version, kind, u16::from_le_bytes([low, high])) == (WIRE_VERSION, KIND_SEGMENT, SCHEME);
-    let body = bytes.get(HEADER_BYTES..).filter(|_| ours)?;
+    let body = body_of(KIND_SEGMENT, bytes).ok()?;
     bincode::decode_from_slice(body, CONFIG).ok().map(|(numbers, _)| numbers)
 }
 
@@ -233,6 +231,16 @@ fn decode<T: Decode<()>, const CLAIM: usize>(
     if bytes.len() > longest {
         return Err(CodecError::TooLong(bytes.len()));
     }
+    let body = body_of(kind, bytes)?;
+    let (value, used) = bincode::decode_from_slice(body, config).map_err(|_| CodecError::Malformed)?;
+    if used != body.len() {
+        return Err(CodecError::Malformed);
+    }
+    Ok(value)
+}
+
+/// What follows the header, if that is of this version, kind and scheme.
+fn body_of(kind: u8, bytes: &[u8]) -> Result<&[u8], CodecError> {
     let (&[version, its_kind, low, high], body) =
         bytes.split_first_chunk::<HEADER_BYTES>().ok_or(CodecError::Malformed)?;
     if version != WIRE_VERSION {
@@ -245,11 +253,7 @@ fn decode<T: Decode<()>, const CLAIM: usize>(
     if its_kind != kind {
         return Err(CodecError::Malformed);
     }
-    let (value, used) = bincode::decode_from_slice(body, config).map_err(|_| CodecError::Malformed)?;
-    if used != body.len() {
-        return Err(CodecError::Malformed);
-    }
-    Ok(value)
+    Ok(body)
 }
 
 fn to_wire(entry: &DeltaEntry) -> WireEntry {

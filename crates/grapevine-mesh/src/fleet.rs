@@ -142,17 +142,13 @@ impl Fleet {
             return Vec::new();
         }
         let Some(router) = self.routers.get_mut(&news.name) else { return Vec::new() };
-        router.hear(RouterId::of_name(&news.name), news, log, now)
-    }
-
-    /// Takes in news that a router told directly. A generation is met through chitchat first.
-    pub fn hear_news(&mut self, news: News, log: &mut Log, now: Millis) -> Vec<Incoming> {
-        match self.routers.get_mut(&news.name) {
-            Some(router) if router.generation == news.generation => {
-                router.hear(RouterId::of_name(&news.name), news, log, now)
-            }
-            _ => Vec::new(),
-        }
+        router.heard_at = now;
+        let origin = RouterId::of_name(&news.name);
+        let vitals = news.vitals.and_then(|vitals| router.take_vitals(vitals));
+        let segments = router.take_segments(origin, news.segments, log, now);
+        router.note_lag(&segments, now);
+        news.pointers.iter().for_each(|pointer| router.take_pointer(pointer, now));
+        router.hand_on(origin, vitals, segments)
     }
 
     /// The name of a router that this one has met.

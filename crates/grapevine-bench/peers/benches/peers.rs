@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use grapevine_bench::cpu::CpuTime;
-use grapevine_bench_peers::{Prompt, REPLICAS, SUBJECTS};
 use grapevine_bench::traffic::mix;
+use grapevine_bench_peers::{Prompt, REPLICAS, SUBJECTS};
 
 /// Prompts in each tree, by their length.
 const STORED: [(usize, u64); 3] = [(1 << 10, 10_000), (16 << 10, 10_000), (128 << 10, 1_000)];

@@ -65,7 +65,7 @@ impl<H: Host> Mesh<H> {
     pub(super) fn pace(&self, session: &Session) -> Pace {
         let now = self.now();
         let pointers = session.tells_url() && self.strain.may_point(now);
-        let direct = self.port.direct().is_some();
+        let direct = self.port.is_direct();
         Pace { others: session.others(), pointers, strained: self.strain.is_strained(now), direct }
     }
 

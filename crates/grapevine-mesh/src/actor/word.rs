@@ -33,14 +33,14 @@ const MAX_REVISITED: usize = 3;
 impl<H: Host> Mesh<H> {
     /// Between two collects: tells peers if the load changed.
     pub(super) fn on_word_tick(&mut self, session: &Session) {
-        if self.leaving.is_some() || self.listeners().is_empty() || self.port.direct().is_none() {
+        if self.leaving.is_some() || !self.port.is_direct() || self.listeners().next().is_none() {
             return;
         }
         self.outbox.note_loads(self.host.loads());
         self.tell_peers(session);
     }
 
-    /// Tells every live peer what there is to tell.
+    /// Tells every peer what there is to tell.
     pub(super) fn tell_peers(&mut self, session: &Session) {
         let now = Instant::now();
         if now < self.word_at {
@@ -50,19 +50,20 @@ impl<H: Host> Mesh<H> {
         let Some(direct) = self.port.direct() else { return };
         let bytes = (word.len() + DATAGRAM_BYTES) * session.others();
         self.word_at = now + Duration::from_secs_f64(bytes as f64 / BYTES_PER_SECOND);
-        self.listeners().into_iter().for_each(|to| direct.send(to, &word));
+        self.listeners().for_each(|to| direct.send(to, &word));
     }
 
     /// Whom to tell.
-    fn listeners(&self) -> Vec<SocketAddr> {
+    fn listeners(&self) -> impl Iterator<Item = SocketAddr> {
         let now = self.now();
-        self.peers.values().filter(|peer| peer.is_told(now)).map(Peer::addr).collect()
+        self.peers.values().filter(move |peer| peer.is_told(now)).map(Peer::addr)
     }
 
     /// Tells every peer what this tick put into the ring. Who does not get it gets it by gossip.
     pub(super) fn tell_news(&mut self) {
-        let (Some(news), Some(direct)) = (self.outbox.take_news(), self.port.direct()) else { return };
-        let mut peers = self.listeners();
+        let Some(direct) = self.port.direct() else { return };
+        let Some(news) = self.outbox.take_news() else { return };
+        let mut peers: Vec<SocketAddr> = self.listeners().collect();
         // Should the socket take no more, it is not always the same peers that go without.
         peers.shuffle(&mut self.rng);
         peers.into_iter().for_each(|to| direct.send(to, &news));
@@ -87,7 +88,8 @@ impl<H: Host> Mesh<H> {
         }
     }
 
-    /// News count once, in whatever order and on whatever way they come. Who is not met yet is not heard.
+    /// News count once, in whatever order and on whatever way they come. Who is not met yet is not heard: without
+    /// vitals nobody is met.
     fn on_news(&mut self, origin: RouterId, value: Vec<u8>, session: &Session) {
         let Some(name) = self.fleet.name_of(origin).filter(|_| origin != self.id).cloned() else { return };
         let Some(generation) = self.fleet.router(&name).map(|router| router.generation) else { return };
@@ -95,7 +97,7 @@ impl<H: Host> Mesh<H> {
         let mut news = News { name, generation, ..News::default() };
         take_value(value, &mut news, &self.fleet, &self.counters);
         let name = news.name.clone();
-        let incoming = self.fleet.hear_news(news, &mut self.log, now);
+        let incoming = self.fleet.hear(news, &mut self.log, now);
         self.hand_over(incoming);
         self.revisit(origin, &name, session);
     }

@@ -98,19 +98,9 @@ impl Router {
         self.sequence.has(seq)
     }
 
-    /// Takes in news of this generation; what of it is new, in the order to hand it on.
-    pub(super) fn hear(&mut self, origin: RouterId, news: News, log: &mut Log, now: Millis) -> Vec<Incoming> {
-        self.heard_at = now;
-        let vitals = news.vitals.and_then(|vitals| self.take_vitals(vitals));
-        let segments = self.take_segments(origin, news.segments, log, now);
-        self.note_lag(&segments, now);
-        news.pointers.iter().for_each(|pointer| self.take_pointer(pointer, now));
-        self.hand_on(origin, vitals, segments)
-    }
-
     /// Whether something was skipped that gossip is to bring.
     pub(crate) fn has_hole(&self) -> bool {
-        self.hole.is_some_and(|(seq, _)| seq > self.pointed)
+        self.lowest_hole().is_some_and(|(_, _, pointed)| !pointed)
     }
 
     /// Loads and epochs to hand on, if these vitals are the latest.
@@ -156,7 +146,7 @@ impl Router {
     }
 
     /// Takes note of how late these came. Not for what was asked for: that was late before.
-    fn note_lag(&mut self, segments: &[Heard], now: Millis) {
+    pub(super) fn note_lag(&mut self, segments: &[Heard], now: Millis) {
         if let Some(others) = segments.len().checked_sub(1) {
             let lag = &mut self.lag;
             let lags = segments.iter().map(|it| lag.observe(now, it.segment.sent_ms));
@@ -166,7 +156,7 @@ impl Router {
     }
 
     /// A segment lies with its origin.
-    fn take_pointer(&mut self, pointer: &Pointer, now: Millis) {
+    pub(super) fn take_pointer(&mut self, pointer: &Pointer, now: Millis) {
         if pointer.generation != self.generation {
             return;
         }

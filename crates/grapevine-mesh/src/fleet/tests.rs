@@ -25,7 +25,7 @@ impl Desk {
 
     /// What `a` tells directly.
     fn told(&mut self, generation: u64, seqs: impl IntoIterator<Item = u64>) -> Vec<Incoming> {
-        self.fleet.hear_news(news(generation, None, seqs), &mut self.log, 0)
+        self.hear(news(generation, None, seqs), 0)
     }
 
     fn a(&self) -> &Router {

@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use grapevine_mesh::transport::Direct;
 use grapevine_mesh::{MeshConfig, MeshHandle, spawn_with_transport};
 
 use crate::common::{Admins, TestHost, until};
@@ -46,20 +47,22 @@ impl World {
     }
 
     pub(crate) fn start(&self, config: MeshConfig) -> Router {
-        let host = TestHost::with(&self.admins);
-        let url = config.admin_url.clone();
-        let mesh = spawn_with_transport(config, host.clone(), self.network.shared(), None).unwrap();
-        if let Some(url) = url {
-            self.admins.open(&url, &mesh);
-        }
-        Router { mesh, host }
+        self.spawn(config, None)
     }
 
     /// Like [`Self::start`], and it tells what is new directly.
     pub(crate) fn start_telling(&self, config: MeshConfig) -> Router {
-        let host = TestHost::with(&self.admins);
         let direct = self.network.direct(config.listen);
-        let mesh = spawn_with_transport(config, host.clone(), self.network.shared(), Some(direct)).unwrap();
+        self.spawn(config, Some(direct))
+    }
+
+    fn spawn(&self, config: MeshConfig, direct: Option<Arc<dyn Direct>>) -> Router {
+        let host = TestHost::with(&self.admins);
+        let url = config.admin_url.clone();
+        let mesh = spawn_with_transport(config, host.clone(), self.network.shared(), direct).unwrap();
+        if let Some(url) = url {
+            self.admins.open(&url, &mesh);
+        }
         Router { mesh, host }
     }
 

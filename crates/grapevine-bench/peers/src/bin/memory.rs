@@ -6,8 +6,8 @@
 use std::alloc::System;
 use std::process::Command;
 
-use grapevine_bench_peers::{Grapevine, Prompt, REPLICAS, SUBJECTS, Subject};
 use grapevine_bench::traffic::{Shape, mix};
+use grapevine_bench_peers::{Grapevine, Prompt, REPLICAS, SUBJECTS, Subject};
 use grapevine_tree::PrefixTree;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
