@@ -242,7 +242,7 @@ impl PrefixTree {
         path.clear();
         path.extend(marks.iter().map(|m| pack(m.index, m.hash)));
         let end = match path::close(&self.arena, &path, &mut closed) {
-            Ok(()) => self.insert(&closed, closed.len(), now),
+            Ok(reach) => self.insert(&closed, reach, now),
             Err(path::Contradiction) => {
                 self.stats.contradictions += 1;
                 None

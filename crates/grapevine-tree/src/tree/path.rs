@@ -11,28 +11,43 @@ use super::arena::{Arena, NONE, NodeId, PackedMark, index_of};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Contradiction;
 
-/// Completes a sparse path with every boundary that is known to lie on it. `path` ascends.
+/// Completes a sparse path with every boundary that is known to lie on it. `path` ascends. Gives how many of
+/// the first ones in `out` may be known.
 pub(super) fn close(
     arena: &Arena,
     path: &[PackedMark],
     out: &mut Vec<PackedMark>,
-) -> Result<(), Contradiction> {
+) -> Result<usize, Contradiction> {
     out.clear();
-    for &mark in path {
+    let mut deepest = None;
+    // From the deepest on: the nodes above it hold most of the others, which then need no search.
+    for &mark in path.iter().rev() {
+        if out.contains(&mark) {
+            continue;
+        }
         out.push(mark);
         let Some((mut id, at)) = arena.find(mark) else { continue };
-        out.extend(arena.label(id).iter().take(at));
+        deepest.get_or_insert(index_of(mark));
+        out.extend(arena.label(id).iter().take(at).rev());
         while let parent = arena.node(id).parent
             && parent != NONE
         {
-            out.extend(arena.label(parent));
+            out.extend(arena.label(parent).iter().rev());
             id = parent;
         }
     }
-    out.sort_unstable_by_key(|&mark| (index_of(mark), mark));
-    out.dedup();
-    let distinct = out.is_sorted_by(|a, b| index_of(*a) < index_of(*b));
-    distinct.then_some(()).ok_or(Contradiction)
+    out.reverse();
+    if !ascends(out) {
+        // Some lie between known ones, or on known paths of their own.
+        out.sort_unstable_by_key(|&mark| (index_of(mark), mark));
+        out.dedup();
+    }
+    let reach = deepest.map_or(0, |deepest| out.partition_point(|&mark| index_of(mark) <= deepest));
+    ascends(out).then_some(reach).ok_or(Contradiction)
+}
+
+fn ascends(path: &[PackedMark]) -> bool {
+    path.is_sorted_by(|a, b| index_of(*a) < index_of(*b))
 }
 
 /// Makes `path` (ascending, not empty), of which only the first `reach` boundaries may be known, a chain
