@@ -132,6 +132,7 @@ fn the_hit_rate_is_flat_from_one_to_four_routers() {
         // prefix is what a fleet cannot know yet.
         drive_at(Some(120.0), &fleet, workload.clone(), 8);
         let (hit, imbalance) = counted(&engines);
+        println!("{count} routers: {hit:.3} of {best:.3}");
         assert!(hit >= 0.97 * best, "{count} routers: {hit:.3} of {best:.3}");
         assert!(imbalance <= 1.3, "{count} routers: the busiest engine has {imbalance:.2} of the mean");
     }

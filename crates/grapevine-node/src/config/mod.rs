@@ -217,7 +217,7 @@ impl Default for Config {
             health_timeout: Duration::from_secs(5),
             metrics_interval: Duration::from_secs(5),
             models_interval: Duration::from_secs(60),
-            lookup_timeout: Duration::from_millis(5),
+            lookup_timeout: Duration::from_millis(20),
             gossip_interval: Duration::from_millis(250),
             join_timeout: grapevine_mesh::DEFAULT_JOIN_TIMEOUT,
             drain_delay: Duration::from_secs(5),
