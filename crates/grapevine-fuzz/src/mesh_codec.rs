@@ -4,18 +4,17 @@ use std::fmt::Debug;
 
 use grapevine_mesh::carrier::{Meta, from_text, reachable_url};
 use grapevine_mesh::codec::{
-    CodecError, WIRE_VERSION, decode_ask, decode_direct, decode_head, decode_news, decode_page,
-    decode_pointer, decode_seen, decode_segment, decode_segments, decode_vitals, encode_ask, encode_direct,
-    encode_head, encode_news, encode_page, encode_pointer, encode_seen, encode_segment, encode_segments,
-    encode_vitals, is_valid,
+    CodecError, WIRE_VERSION, decode_ask, decode_head, decode_page, decode_pointer, decode_seen,
+    decode_segment, decode_segments, decode_vitals, decode_word, encode_ask, encode_head, encode_page,
+    encode_pointer, encode_seen, encode_segment, encode_segments, encode_vitals, encode_word, is_valid,
 };
 use grapevine_tree::boundary::SCHEME;
 use grapevine_tree::{PrefixTree, RouterId, TreeConfig};
 
 use crate::input::Input;
 
-/// Kinds of values.
-const KINDS: usize = 10;
+/// Kinds of values, as they stand in a header.
+const KINDS: [u8; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 10];
 
 /// Boundaries of the tree that takes what was decoded.
 const LIMIT: usize = 64;
@@ -23,10 +22,10 @@ const LIMIT: usize = 64;
 /// The first byte chooses a kind, the second whether its header is given or made; the rest is the value.
 pub fn mesh_codec(data: &[u8]) {
     let mut input = Input::new(data);
-    let (kind, raw) = (input.below(KINDS + 1), input.byte() & 1 == 1);
+    let (kind, raw) = (input.below(KINDS.len() + 1), input.byte() & 1 == 1);
     let body = input.rest();
     let [low, high] = SCHEME.to_le_bytes();
-    let made = [&[WIRE_VERSION, kind as u8, low, high], body].concat();
+    let made = [&[WIRE_VERSION, KINDS.get(kind).copied().unwrap_or_default(), low, high], body].concat();
     let bytes = if raw { body } else { made.as_slice() };
     match kind {
         0 => segment(bytes),
@@ -37,8 +36,7 @@ pub fn mesh_codec(data: &[u8]) {
         5 => survives(bytes, decode_segments, encode_segments),
         6 => snapshot(body),
         7 => survives(bytes, decode_page, encode_page),
-        8 => survives(bytes, decode_direct, |(origin, vitals)| encode_direct(*origin, vitals)),
-        9 => survives(bytes, decode_news, |(origin, value)| encode_news(*origin, value)),
+        8 => survives(bytes, decode_word, encode_word),
         _ => texts(&String::from_utf8_lossy(body)),
     }
 }

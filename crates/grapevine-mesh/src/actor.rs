@@ -27,9 +27,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use grapevine_tree::{Millis, RouterId};
 use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use tracing::{info, warn};
 
 use crate::answer::Asked;
@@ -40,6 +41,7 @@ use crate::fleet::Fleet;
 use crate::handle::Msg;
 use crate::join::Joiner;
 use crate::log::Log;
+use crate::net::turns::{InTurns, Turns};
 use crate::outbox::Outbox;
 use crate::peer::Peer;
 use crate::port::Port;
@@ -61,7 +63,7 @@ use errand::Errand;
 use namesake::NamesakeTicks;
 use pace::Strain;
 pub use start::{spawn, spawn_with_transport};
-use word::WORD_EVERY;
+use word::beat;
 
 /// Pause before gossip is started again after its task ended or its port was busy.
 const RETRY: Duration = Duration::from_secs(1);
@@ -70,9 +72,15 @@ const RETRY: Duration = Duration::from_secs(1);
 /// said goes out at once instead of waiting for the tick after. Both run on one clock.
 const LEAD: Duration = Duration::from_millis(25);
 
-/// Ticks for the last words to spread: who lives is told directly, and for who missed that there are two or three
-/// exchanges of chitchat's.
+/// Ticks for the last words to spread: who lives is told directly, and for who missed that there is an exchange at
+/// once and one or two later ones.
 const LEAVE_TICKS: u32 = 5;
+
+/// Routers that were just met and are gossiped with in one tick, at most: as many as chitchat itself turns to.
+const MAX_MET: usize = 3;
+
+/// Routers that are gossiped with at once when this one leaves, at most.
+const MAX_FAREWELLS: usize = 64;
 
 /// How a session of gossip ended.
 enum End {
@@ -104,9 +112,10 @@ struct Mesh<H> {
     words: mpsc::Receiver<Vec<u8>>,
     words_sender: mpsc::Sender<Vec<u8>>,
     /// Not before this are peers told of load again.
-    word_at: Instant,
-    /// Whom chitchat was sent to this tick, for what was skipped.
-    revisited: BTreeSet<RouterId>,
+    load_at: Instant,
+    turns: Arc<Turns>,
+    /// Whom chitchat was sent to this beat, for what was skipped.
+    revisited: BTreeSet<Arc<str>>,
     leaving: Option<Leaving>,
     collecting: Option<JoinHandle<Outgoing>>,
     asker: Asker<H>,
@@ -172,9 +181,9 @@ impl<H: Host> Mesh<H> {
         let now = self.now();
         let first = self.outbox.begin(self.generation, &mut self.log, now);
         let exchange = self.config.exchange_every(self.port.is_direct());
-        match Session::open(&self.config, self.generation, advertised, first, transport.as_ref(), exchange)
-            .await
-        {
+        self.turns = Arc::new(Turns::new(exchange));
+        let transport = InTurns { inner: transport, turns: self.turns.clone() };
+        match Session::open(&self.config, self.generation, advertised, first, &transport, exchange).await {
             Ok(session) => {
                 info!(router = %self.config.router_name, generation = self.generation, %advertised, "gossip started");
                 Some(session)
@@ -207,24 +216,30 @@ impl<H: Host> Mesh<H> {
 
     async fn serve(&mut self, mut session: Session) -> End {
         let every = self.config.interval;
-        let mut ticks = interval_at(session.started() + every - LEAD.min(every / 4), every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut word_ticks = interval(WORD_EVERY);
-        word_ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut tick_at = session.started() + every - LEAD.min(every / 4);
+        let mut beats = interval_at(tick_at, beat(every));
+        beats.set_missed_tick_behavior(MissedTickBehavior::Skip);
         self.dial(&session);
         let mut ended = pin!(session.ended());
         loop {
             tokio::select! {
-                _ = ticks.tick() => {
+                _ = beats.tick() => {
+                    let now = Instant::now();
+                    if now < tick_at {
+                        self.on_beat(&session);
+                        continue;
+                    }
+                    while tick_at <= now {
+                        tick_at += every;
+                    }
                     if let Some(end) = self.on_tick(&mut session).await {
                         session.close().await;
                         return end;
                     }
                 }
-                _ = word_ticks.tick() => self.on_word_tick(&session),
                 outgoing = collected(&mut self.collecting) => self.on_collected(&mut session, outgoing).await,
                 () = session.changed() => self.read(&mut session).await,
-                Some(message) = self.words.recv() => self.on_direct(&message, &session),
+                Some(message) = self.words.recv() => self.on_word(&message, &session),
                 Some(errand) = self.errands.join_next() => self.on_errand(errand),
                 Some(_) = self.answers.join_next() => {}
                 why = &mut ended => {
@@ -248,8 +263,8 @@ impl<H: Host> Mesh<H> {
 
     async fn on_tick(&mut self, session: &mut Session) -> Option<End> {
         self.totals.ticks += 1;
-        self.revisited.clear();
         self.read(session).await;
+        self.revisit_all(session);
         self.publish_status(Some(session));
         if let Some(leaving) = &mut self.leaving {
             let is_over = leaving.ticks_left == 0;
@@ -270,7 +285,20 @@ impl<H: Host> Mesh<H> {
 
     fn dial(&mut self, session: &Session) {
         let picked = self.dialler.pick(&self.seeds.borrow(), session.live_addresses(), session.is_alone());
+        let now = self.now();
+        let mut met: Vec<SocketAddr> =
+            self.peers.values().filter(|peer| peer.is_just_met(now)).map(Peer::addr).collect();
+        // Who was met counts as live at chitchat's next exchange, if its second heartbeat is there by then.
+        met.shuffle(&mut self.rng);
+        met.truncate(MAX_MET);
         session.dial(picked);
+        self.exchange_with(met, session);
+    }
+
+    /// Gossips with `peers` now, whatever they began themselves a moment ago.
+    fn exchange_with(&self, peers: Vec<SocketAddr>, session: &Session) {
+        peers.iter().for_each(|&addr| self.turns.take(addr));
+        session.dial(peers);
     }
 
     /// Asks the host, unless it still owes the answer before: that one is never thrown away.
@@ -292,16 +320,17 @@ impl<H: Host> Mesh<H> {
         let (pace, now) = (self.pace(session), self.now());
         let writes = self.outbox.publish(outgoing, pace, &mut self.log, now);
         session.write(writes).await;
-        self.tell_news();
-        self.tell_peers(session);
+        self.tell(session);
     }
 
     async fn on_leave(&mut self, session: &mut Session, done: oneshot::Sender<()>) {
         let now = self.now();
         let writes = self.outbox.farewell(session.others(), &mut self.log, now);
         session.write(writes).await;
-        self.word_at = Instant::now();
-        self.tell_peers(session);
+        self.load_at = Instant::now();
+        self.tell(session);
+        // For whoever does not get the last word directly.
+        self.exchange_with(self.peers.values().map(Peer::addr).take(MAX_FAREWELLS).collect(), session);
         self.start_leaving(LEAVE_TICKS, done);
     }
 

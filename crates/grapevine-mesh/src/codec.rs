@@ -2,7 +2,7 @@
 //!
 //! Every value starts with four plain bytes that any version can read: wire version, kind, and the
 //! hash scheme (u16, little endian). What follows is bincode 2 (`standard`: little endian, varints)
-//! of one body: a [`Segment`] or a [`Pointer`] to one, [`Vitals`], [`Seen`], or a message of the
+//! of one body: a [`Segment`] or a [`Pointer`] to one, [`Vitals`], [`Seen`], a [`Word`], or a message of the
 //! exchange ([`Ask`], [`SnapshotHead`], [`encode_page`]). A decoder checks everything it hands out: input length, memory
 //! claimed, trailing bytes, boundaries in range and ascending. So a peer of another version is told
 //! apart and counted, and a damaged or hostile value costs an error.
@@ -18,17 +18,16 @@ use grapevine_tree::delta::MAX_MARKS;
 use grapevine_tree::{DeltaEntry, Mark, ReplicaId};
 
 mod exchange;
-mod news;
 mod snapshot;
 mod vitals;
+mod word;
 
 pub use exchange::{Ask, MAX_RANGES, Segments, decode_ask, decode_segments, encode_ask, encode_segments};
-pub use news::{decode_news, encode_news, is_news};
 pub use snapshot::{SnapshotHead, decode_head, decode_page, encode_head, encode_page};
 pub use vitals::{
-    MAX_SEEN, Seen, SeenOrigin, Vitals, decode_direct, decode_seen, decode_vitals, encode_direct,
-    encode_seen, encode_vitals,
+    MAX_SEEN, Seen, SeenOrigin, Vitals, decode_seen, decode_vitals, encode_seen, encode_vitals,
 };
+pub use word::{MAX_WORD_BYTES, Word, decode_word, encode_word};
 
 /// Version of the layout below. Another number means another layout: never guess.
 pub const WIRE_VERSION: u8 = 1;
@@ -62,8 +61,8 @@ const KIND_ASK: u8 = 4;
 const KIND_SEGMENTS: u8 = 5;
 const KIND_HEAD: u8 = 6;
 const KIND_PAGE: u8 = 7;
-const KIND_DIRECT: u8 = 8;
-const KIND_NEWS: u8 = 9;
+// 8 and 9 were load and news, each in a message of its own.
+const KIND_WORD: u8 = 10;
 
 /// Steps of the count scale per doubling: neighbours differ by 9 %, so rounding costs at most 4.5 %.
 const COUNT_STEPS: f32 = 8.0;

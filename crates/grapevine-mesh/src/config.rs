@@ -15,9 +15,10 @@ pub const DEFAULT_JOIN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Intervals that make sense: below, chitchat's cost explodes; above, load reports are useless.
 const INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(10);
 
-/// Intervals for each of chitchat's, where what is new is told directly. Four cost a twentieth less CPU at 200
-/// requests a second, and let the dead live for eight seconds.
-const TICKS_PER_EXCHANGE: u32 = 2;
+/// Intervals for each of chitchat's, where what is new is told directly and what was missed is fetched by exchanges of
+/// their own. With two, a request costs a twentieth more at 200 a second; with more, it takes too long to
+/// notice who died.
+const TICKS_PER_EXCHANGE: u32 = 4;
 
 /// Longest router name and cluster id, in bytes. Both are in every digest or key.
 const MAX_NAME_BYTES: usize = 128;
@@ -79,6 +80,12 @@ impl MeshConfig {
     /// newcomers and repairs, and each of its exchanges is three messages with the digests of all.
     pub(crate) fn exchange_every(&self, directly: bool) -> Duration {
         self.interval * if directly { TICKS_PER_EXCHANGE } else { 1 }
+    }
+
+    /// How long gossip may take to bring what was missed before somebody is asked for it: some ten exchanges with
+    /// its origin where news are told `directly`, two rounds of gossip where they are not.
+    pub(crate) fn repair_grace(&self, directly: bool) -> Duration {
+        self.interval * if directly { TICKS_PER_EXCHANGE } else { 2 }
     }
 
     /// What any transport needs to hold.

@@ -156,10 +156,15 @@ impl Fleet {
         self.names.get(&id)
     }
 
-    /// Takes in what a router told directly of itself. A router is met through chitchat first.
-    pub fn hear_direct(&mut self, origin: RouterId, vitals: Vitals) -> Vec<Incoming> {
+    /// Takes in what a router told directly of itself, and the number of its newest segment. A router is met through
+    /// chitchat first.
+    pub fn hear_direct(&mut self, origin: RouterId, vitals: Vitals, head: u64, now: Millis) -> Vec<Incoming> {
         let Some(router) = self.by_id_mut(origin) else { return Vec::new() };
         let vitals = router.take_vitals(vitals);
+        if vitals.is_some() {
+            router.sequence.announce(head);
+            router.note_holes(now);
+        }
         router.hand_on(origin, vitals, Vec::new())
     }
 

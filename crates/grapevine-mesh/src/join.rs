@@ -17,8 +17,8 @@ use rand::RngExt;
 use rand::rngs::SmallRng;
 
 /// How long a joiner that knows peers waits for warm ones to show up before it believes that all start
-/// at once, in milliseconds: a seed may be as new as itself, knows the rest within two exchanges, and takes them
-/// for live after two of their heartbeats.
+/// at once, in milliseconds: a seed may be as new as itself and knows the rest within two exchanges. Whoever was met by
+/// then and may live is waited for besides.
 const COLD_START_MS: Millis = 1_500;
 
 /// Pause between two tries while joining, in milliseconds: a peer that refuses does so at once.
@@ -107,14 +107,21 @@ impl Joiner {
         self.wanted = true;
     }
 
-    /// Looks at the clock and at who is there. Whom to ask, if anyone, is then on its way.
-    pub fn next(&mut self, teachers: &[Teacher], now: Millis, rng: &mut SmallRng) -> Option<RouterId> {
+    /// Looks at the clock and at who is there. Whom to ask, if anyone, is then on its way. While it is `unsure` who
+    /// else lives, nothing is a cold start.
+    pub fn next(
+        &mut self,
+        teachers: &[Teacher],
+        unsure: bool,
+        now: Millis,
+        rng: &mut SmallRng,
+    ) -> Option<RouterId> {
         if !teachers.is_empty() {
             self.met_at.get_or_insert(now);
         }
         self.ready |= now >= self.until;
         let long_met = self.met_at.is_some_and(|at| now.saturating_sub(at) >= COLD_START_MS);
-        if !self.ready && long_met && teachers.iter().all(|it| self.joining.contains(&it.id)) {
+        if !self.ready && long_met && !unsure && teachers.iter().all(|it| self.joining.contains(&it.id)) {
             (self.ready, self.wanted) = (true, false);
         }
         if !self.wanted || self.running || now < self.not_before {
@@ -197,7 +204,7 @@ mod tests {
         }
 
         fn next(&mut self, teachers: &[Teacher], now: Millis) -> Option<u32> {
-            self.joiner.next(teachers, now, &mut self.rng).map(|id| id.0)
+            self.joiner.next(teachers, false, now, &mut self.rng).map(|id| id.0)
         }
 
         fn tried(&mut self, teacher: u32, tried: Tried, now: Millis) {

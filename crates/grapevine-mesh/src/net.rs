@@ -34,6 +34,7 @@ pub(crate) mod metered;
 mod plain;
 mod replay;
 mod seal;
+pub(crate) mod turns;
 mod wire;
 
 /// Socket buffers to ask for, in bytes. The default of 208 KiB drops bursts of a fleet of 32; the

@@ -15,7 +15,7 @@ use std::time::Duration;
 use grapevine_tree::{DeltaEntry, Millis, RouterId};
 
 use crate::carrier::{self, SLOTS, VITALS_KEY};
-use crate::codec::{self, Pointer, SEGMENT_OVERHEAD, Segment};
+use crate::codec::{self, Pointer, SEGMENT_OVERHEAD, Segment, Word};
 use crate::log::Log;
 use crate::{LoadReport, Outgoing, ReplicaEpoch};
 
@@ -83,9 +83,18 @@ pub struct Outbox {
     ring: VecDeque<Slot>,
     /// The newest of them.
     recent: VecDeque<Segment>,
-    /// What the last tick put into the ring, until it is told directly.
+    /// What the last tick brought, until it is told directly.
     news: Option<Arc<[u8]>>,
     tally: Tally,
+}
+
+/// Bytes of entries that may go out in a tick.
+#[derive(Clone, Copy)]
+struct Room {
+    /// As they are in the ring; all above are pointed to.
+    ring: usize,
+    /// The same for what peers are told directly: strained gossip does not hinder that.
+    news: usize,
 }
 
 /// What is known of a segment in the ring.
@@ -95,6 +104,8 @@ struct Slot {
     at: Millis,
     /// Bytes of the segment, while it is itself in the ring.
     inline: Option<usize>,
+    /// Peers are told the segment itself, where they are told directly.
+    told: bool,
 }
 
 impl Outbox {
@@ -107,7 +118,7 @@ impl Outbox {
             generation,
             span_ms,
             seq: 0,
-            voice: Voice::new(id, generation),
+            voice: Voice::new(generation),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             ring: VecDeque::new(),
@@ -126,7 +137,8 @@ impl Outbox {
         let first = self.voice.begin(generation, now);
         self.write(VITALS_KEY.to_owned(), &first, &mut writes);
         for segment in std::mem::take(&mut self.recent) {
-            self.write_segment(segment, carrier::tick_budget(1), log, now, &mut writes);
+            let most = carrier::tick_budget(1);
+            self.write_segment(segment, Room { ring: most, news: most }, log, now, &mut writes);
         }
         self.news = None;
         writes
@@ -157,24 +169,25 @@ impl Outbox {
         self.voice.note_loads(loads);
     }
 
-    /// What is to be told straight to every peer, once.
-    pub fn take_direct(&mut self) -> Option<Vec<u8>> {
-        let message = self.voice.take_direct()?;
+    /// What is to be told straight to every peer, once: what the last tick brought and, where there may be
+    /// `load` as well, that. The message, and how many bytes of it are load.
+    pub fn take_word(&mut self, load: bool) -> Option<(Vec<u8>, usize)> {
+        let news = self.news.take().map(|value| value.to_vec());
+        let vitals = if load { self.voice.take_untold() } else { None };
+        if news.is_none() && vitals.is_none() {
+            return None;
+        }
+        let (news_len, has_load) = (news.as_ref().map_or(0, Vec::len), vitals.is_some());
+        let message = codec::encode_word(&Word { origin: self.id, head: self.seq, vitals, news });
         self.tally.value_bytes += message.len() as u64;
-        Some(message)
+        let load_len = if has_load { message.len() - news_len } else { 0 };
+        Some((message, load_len))
     }
 
-    /// What the last tick put into the ring, to be told straight to every peer, once.
-    pub fn take_news(&mut self) -> Option<Vec<u8>> {
-        let message = codec::encode_news(self.id, &self.news.take()?);
-        self.tally.value_bytes += message.len() as u64;
-        Some(message)
-    }
-
-    /// Number of the newest segment older than `time` that the ring points to.
-    pub fn pointed_before(&self, time: Millis) -> Option<u64> {
+    /// Number of the newest segment older than `time` that the ring points to, and whether it was told directly.
+    pub fn pointed_before(&self, time: Millis) -> Option<(u64, bool)> {
         let old = self.ring.iter().rev().filter(|slot| slot.at < time);
-        old.filter(|slot| slot.inline.is_none()).map(|slot| slot.seq).next()
+        old.filter(|slot| slot.inline.is_none()).map(|slot| (slot.seq, slot.told)).next()
     }
 
     /// Bytes of new entries that fit this tick.
@@ -191,7 +204,7 @@ impl Outbox {
         if !entries.is_empty() {
             self.tally.entries += entries.len() as u64;
             let segment = Segment { generation: 0, seq: 0, sent_ms: now, entries };
-            self.write_segment(segment, self.inline(pace), log, now, &mut writes);
+            self.write_segment(segment, self.room_for(pace), log, now, &mut writes);
         }
         if pace.strained && pace.pointers {
             self.shrink(log, &mut writes);
@@ -213,17 +226,17 @@ impl Outbox {
         self.publish(last, Pace { others, pointers: false, strained: false, direct: true }, log, now)
     }
 
-    /// Bytes of entries that may stand in the ring this tick.
-    fn inline(&self, pace: Pace) -> usize {
-        let budget = carrier::tick_budget(pace.others).saturating_sub(SEGMENT_OVERHEAD + self.voice.len());
-        if pace.strained && pace.pointers { budget.min(STRAINED_BYTES) } else { budget }
+    fn room_for(&self, pace: Pace) -> Room {
+        let news = carrier::tick_budget(pace.others).saturating_sub(SEGMENT_OVERHEAD + self.voice.len());
+        let ring = if pace.strained && pace.pointers { news.min(STRAINED_BYTES) } else { news };
+        Room { ring, news }
     }
 
     /// Bytes of entries that may be published this tick.
     fn most(&self, pace: Pace) -> usize {
         match pace.pointers {
             true => carrier::pointed_budget(pace.others).saturating_sub(SEGMENT_OVERHEAD),
-            false => self.inline(pace),
+            false => self.room_for(pace).ring,
         }
     }
 
@@ -258,11 +271,11 @@ impl Outbox {
         entries
     }
 
-    /// Publishes `segment` as the next one: itself if its entries take at most `inline` bytes.
+    /// Publishes `segment` as the next one: itself where there is room, else a pointer to it.
     fn write_segment(
         &mut self,
         segment: Segment,
-        inline: usize,
+        room: Room,
         log: &mut Log,
         now: Millis,
         writes: &mut Vec<Write>,
@@ -272,12 +285,18 @@ impl Outbox {
         let bytes: Arc<[u8]> = codec::encode_segment(&segment).into();
         log.keep(self.id, self.generation, self.seq, bytes.clone(), now);
         // The one entry that always goes is far below the longest value.
-        let is_inline = bytes.len() <= inline + SEGMENT_OVERHEAD || segment.entries.len() == 1;
-        let slot = Slot { seq: self.seq, at: segment.sent_ms, inline: is_inline.then_some(bytes.len()) };
+        let fits = |room| bytes.len() <= room + SEGMENT_OVERHEAD || segment.entries.len() == 1;
+        let (is_inline, is_told) = (fits(room.ring), fits(room.news));
+        let slot = Slot {
+            seq: self.seq,
+            at: segment.sent_ms,
+            inline: is_inline.then_some(bytes.len()),
+            told: is_told,
+        };
         push_bounded(&mut self.ring, slot, SLOTS as usize);
-        let value = if is_inline { bytes } else { self.pointer(slot, bytes.len()) };
+        let value = if is_inline { bytes.clone() } else { self.pointer(slot, bytes.len()) };
         self.write(carrier::slot_key(self.seq), &value, writes);
-        self.news = Some(value);
+        self.news = Some(if is_told { bytes } else { value });
         push_bounded(&mut self.recent, segment, REPEATED);
     }
 

@@ -18,6 +18,10 @@ use crate::status::PeerStatus;
 /// only after its second one.
 const JUST_HEARD_MS: Millis = 2_000;
 
+/// How long chitchat holds the ring of a router that died, in milliseconds: twice the ring's span. Who joins later has
+/// what it said from a snapshot.
+const LAST_WORDS_MS: Millis = 32_000;
+
 /// What chitchat knows of a router's newest generation.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
@@ -74,6 +78,16 @@ impl Peer {
     /// Whether it is worth telling anything: it lives, or was heard of too lately for the failure detector to say.
     pub(crate) fn is_told(&self, now: Millis) -> bool {
         self.is_compatible() && (self.live || now.saturating_sub(self.heard_at) <= JUST_HEARD_MS)
+    }
+
+    /// Whether it was met so lately that the failure detector has nothing to say yet.
+    pub(crate) fn is_just_met(&self, now: Millis) -> bool {
+        !self.live && self.is_told(now)
+    }
+
+    /// Whether it is dead for so long that everyone has had its last words.
+    pub(crate) fn is_silent(&self, now: Millis) -> bool {
+        !self.live && now.saturating_sub(self.heard_at) > LAST_WORDS_MS
     }
 
     /// Whom to ask, if it can be asked.

@@ -1,7 +1,7 @@
 //! Whom to ask for which missing segments, and when to give them up. Pure: time, the random source and
 //! the answers are arguments.
 //!
-//! A hole is first left to gossip for two ticks. Then its origin is asked, then any other live peer: a
+//! A hole is first left to gossip for some ticks. Then its origin is asked, then any other live peer: a
 //! dead router's last words lie with who heard them. What every peer that can be asked has not, or what
 //! is older than anyone keeps it, is given up. A peer that does not answer is left alone for a while,
 //! longer each time.
@@ -19,9 +19,6 @@ use crate::log;
 
 /// Questions on their way at once: they share the peers' admin ports with probes and metrics.
 const MAX_RUNNING: usize = 2;
-
-/// Ticks that gossip has for bringing a segment by itself.
-const GRACE_TICKS: u32 = 2;
 
 /// How long a peer that did not answer is left alone at first, in milliseconds; doubled each time.
 const PENALTY_MS: Millis = 1_000;
@@ -96,9 +93,9 @@ pub struct Puller {
 }
 
 impl Puller {
-    /// For a mesh that ticks every `interval`.
-    pub fn new(interval: Duration) -> Self {
-        let grace_ms = (interval * GRACE_TICKS).as_millis() as Millis;
+    /// Gossip has `grace` for bringing a segment by itself.
+    pub fn new(grace: Duration) -> Self {
+        let grace_ms = grace.as_millis() as Millis;
         Self { grace_ms, origins: BTreeMap::new(), penalties: BTreeMap::new(), running: 0, last: RouterId(0) }
     }
 

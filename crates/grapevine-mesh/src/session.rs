@@ -31,9 +31,9 @@ use crate::peer::Peer;
 /// brings dozens.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// Suspicion at which a silent router counts as dead, in exchanges: 3 to 4 s at the default interval. With
-/// half of it, routers of a healthy fleet of 16 took each other for dead.
-const PHI_THRESHOLD: f64 = 8.0;
+/// Suspicion at which a silent router counts as dead, in mean times between its heartbeats: 5 to 8 s at the default
+/// interval. With 8, routers of a healthy fleet of 16 took each other for dead now and then.
+const PHI_THRESHOLD: f64 = 10.0;
 
 /// Least time between two looks at how much chitchat holds, in milliseconds.
 const MEASURE_EVERY_MS: Millis = 1_000;
@@ -248,10 +248,11 @@ impl Session {
         self.namesake = None;
         self.measure(chitchat, now);
         let newest = newest_generations(chitchat, fleet);
-        let (mut raws, mut outdated) = (Vec::new(), Vec::new());
+        let (mut raws, mut outdated, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         for (id, state) in chitchat.node_states() {
             if id.node_id == self.name {
                 self.note_namesake(&own, id, live.contains(id));
+                outdated.extend((id.generation_id < own.generation_id).then(|| id.clone()));
             } else if newest.get(&id.node_id) != Some(id) {
                 outdated.push(id.clone());
             } else if peers.len() < MAX_ROUTERS || peers.contains_key(&id.node_id) {
@@ -260,11 +261,13 @@ impl Session {
                 if peer.is_compatible() {
                     raws.extend(self.take_new(id, state));
                 }
+                silent.extend(peer.is_silent(now).then(|| id.clone()));
             }
         }
         peers.retain(|name, _| newest.contains_key(name));
         self.cursors.retain(|id, _| newest.get(&id.node_id) == Some(id));
-        outdated.iter().for_each(|id| forget(chitchat, id));
+        outdated.iter().for_each(|id| forget(chitchat, id, |_| true));
+        silent.iter().for_each(|id| forget(chitchat, id, |key| key.starts_with(RING_PREFIX)));
         raws
     }
 
@@ -326,7 +329,8 @@ fn chitchat_config(config: &MeshConfig, id: ChitchatId, exchange: Duration) -> C
         },
         marked_for_deletion_grace_period: TOMBSTONE_GRACE,
         catchup_callback: None,
-        extra_liveness_predicate: None,
+        // Only says whose state is copied for watchers, of which there are none: all of it, at each exchange.
+        extra_liveness_predicate: Some(Box::new(|_| false)),
     }
 }
 
@@ -351,13 +355,17 @@ fn newest_generations(chitchat: &Chitchat, fleet: &Fleet) -> BTreeMap<Arc<str>, 
     newest
 }
 
-/// Empties the state of a generation that is over, keeping its version so that nobody sends it
-/// again. Twenty restarts within chitchat's grace then cost twenty names, not twenty rings.
-fn forget(chitchat: &mut Chitchat, id: &ChitchatId) {
+/// Drops keys of a router that says no more, keeping its version so that nobody sends them again. Twenty restarts
+/// within chitchat's grace then cost twenty names, not twenty rings; and a ring is not sent with each exchange
+/// between routers of which one leaves the dead out of its digest by now and the other, which met them later,
+/// not yet.
+fn forget(chitchat: &mut Chitchat, id: &ChitchatId, is_dropped: impl Fn(&str) -> bool) {
     let Some(state) = chitchat.node_state(id) else { return };
-    let version = state.max_version();
-    if state.num_key_values() > 0 && state.last_gc_version() < version {
-        chitchat.reset_node_state_if_update(id, std::iter::empty(), version, version);
+    let (version, keys) = (state.max_version(), || state.key_values_including_deleted());
+    if state.last_gc_version() < version && keys().any(|(key, _)| is_dropped(key)) {
+        let kept = keys().filter(|(key, _)| !is_dropped(key));
+        let kept: Vec<_> = kept.map(|(key, value)| (key.to_owned(), value.clone())).collect();
+        chitchat.reset_node_state_if_update(id, kept.into_iter(), version, version);
     }
 }
 

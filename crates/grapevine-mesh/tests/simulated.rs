@@ -325,6 +325,33 @@ async fn what_a_dead_router_said_stays() {
     assert_eq!(routers[0].host.heard().iter().filter(|it| !it.entries.is_empty()).count(), 1);
 }
 
+/// Routers leave the dead out of their digests a while after they missed them. Who joined later does so later, and until
+/// then must not send the others all that the dead said, with each exchange.
+#[tokio::test(start_paused = true)]
+async fn the_dead_are_not_told_of_again_and_again() {
+    let network = Network::new(1);
+    let mut routers = fleet(&network, 4);
+    all_met(&routers).await;
+    for router in &routers[2..] {
+        router.host.say((1..=1_000).map(|i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    }
+    until("all is said", || ["r3", "r4"].iter().all(|it| routers[0].host.numbers(it).len() == 1_000)).await;
+    routers.truncate(2);
+    pass(Duration::from_secs(25)).await;
+    routers.push(start(&network, config("r5", 5, &[1])));
+    let again = MeshConfig { generation: Some(u64::MAX / 2), ..config("r3", 3, &[1]) };
+    routers.push(start(&network, again));
+    for name in ["r3", "r4"] {
+        until("a newcomer hears of it", || routers[2].host.numbers(name).len() == 1_000).await;
+    }
+    pass(Duration::from_secs(60)).await;
+    let sent = || routers.iter().map(|it| it.mesh.status().totals.traffic.bytes_sent).sum::<u64>();
+    let before = sent();
+    pass(Duration::from_secs(240)).await;
+    let each_second = (sent() - before) / 240 / 4;
+    assert!(each_second < 6_000, "{each_second} bytes a second of a router with nothing to say");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_fleet_of_sixteen_hears_everyone() {
     let network = Network::new(1);

@@ -105,7 +105,8 @@ impl<H: Host> Mesh<H> {
         let patient = self.lacking_since.is_some_and(|since| now.saturating_sub(since) < KNOWING_PEER_MS);
         let teachers = self.candidates().filter_map(|it| self.teacher(&it));
         let teachers: Vec<Teacher> = teachers.filter(|it| !patient || it.knows > 0).collect();
-        if let Some(teacher) = self.joiner.next(&teachers, now, &mut self.rng) {
+        let unsure = self.peers.values().any(|peer| peer.is_just_met(now));
+        if let Some(teacher) = self.joiner.next(&teachers, unsure, now, &mut self.rng) {
             let found = self.candidates().find(|it| it.id == teacher);
             found.into_iter().for_each(|it| self.learn(it));
         }

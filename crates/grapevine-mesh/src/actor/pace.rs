@@ -77,14 +77,17 @@ impl<H: Host> Mesh<H> {
         }
     }
 
-    /// Whether something was pointed to a while ago and no peer that says how far it has come got it.
+    /// Whether something was pointed to a while ago and no peer that says how far it has come got it: of those that had
+    /// to ask for it.
     fn pointers_are_vain(&self, now: Millis) -> bool {
         let age = (self.config.interval * POINTED_TICKS).as_millis() as Millis;
-        let Some(pointed) = self.outbox.pointed_before(now.saturating_sub(age)) else { return false };
-        let mut said = self
-            .live_peers()
-            .filter_map(|(id, _)| self.vectors.settled(id, self.id, self.generation))
-            .peekable();
-        said.peek().is_some() && said.all(|settled| settled < pointed)
+        let Some((pointed, told)) = self.outbox.pointed_before(now.saturating_sub(age)) else { return false };
+        let said = self.live_peers().filter_map(|(id, _)| self.vectors.settled(id, self.id, self.generation));
+        let behind: Vec<bool> = said.map(|settled| settled < pointed).collect();
+        // Those who were told the segment itself had nothing to ask for.
+        if told && self.port.is_direct() {
+            return behind.contains(&true);
+        }
+        !behind.is_empty() && !behind.contains(&false)
     }
 }

@@ -103,7 +103,7 @@ fn start<H: Host>(
         outbox: Outbox::new(id, generation, config.interval),
         fleet: Fleet::new(),
         log: Log::default(),
-        puller: Puller::new(config.exchange_every(port.is_direct())),
+        puller: Puller::new(config.repair_grace(port.is_direct())),
         vectors: Vectors::new(config.interval, rng.random_range(0.0..1.0)),
         joiner,
         missed: BTreeMap::new(),
@@ -126,7 +126,8 @@ fn start<H: Host>(
         commands,
         words,
         words_sender,
-        word_at: Instant::now(),
+        load_at: Instant::now(),
+        turns: Arc::default(),
         revisited: BTreeSet::new(),
         leaving: None,
         collecting: None,
@@ -164,7 +165,7 @@ impl<H: Host> Mesh<H> {
         self.outbox = Outbox::new(self.id, self.generation, self.config.interval);
         self.fleet = Fleet::new();
         self.log = Log::default();
-        self.puller = Puller::new(self.config.exchange_every(self.port.is_direct()));
+        self.puller = Puller::new(self.config.repair_grace(self.port.is_direct()));
         self.vectors = Vectors::new(self.config.interval, self.rng.random_range(0.0..1.0));
         // Ready, and in want of a snapshot.
         self.joiner = Joiner::new(Duration::ZERO, true);

@@ -104,8 +104,7 @@ fn ask() -> impl Strategy<Value = Ask> {
 fn decode_all(bytes: &[u8]) {
     let _ = decode_segment(bytes);
     let _ = decode_vitals(bytes);
-    let _ = decode_direct(bytes);
-    let _ = decode_news(bytes);
+    let _ = decode_word(bytes);
     let _ = decode_pointer(bytes);
     let _ = decode_seen(bytes);
     let _ = decode_ask(bytes);
@@ -252,7 +251,7 @@ fn golden_bytes_of_version_1() {
         "02",
         "07",
         "fbfb00",
-        "01", // head, draining
+        "01", // floor, draining
         "01",
         "01000000",
         "03",
@@ -263,13 +262,17 @@ fn golden_bytes_of_version_1() {
         "09", // epoch
     ];
     assert_eq!(hex(&encode_vitals(&vitals)), golden.concat());
-    let told = encode_direct(RouterId(0x0102_0304), &vitals);
-    assert_eq!(hex(&told), "01080100".to_owned() + "04030201" + &golden[1..].concat());
-    assert_eq!(decode_direct(&told), Ok((RouterId(0x0102_0304), vitals)));
-    let news = encode_news(RouterId(0x0102_0304), &[0xaa, 0xbb]);
-    assert_eq!(hex(&news), "01090100".to_owned() + "04030201" + "02aabb");
-    assert_eq!(decode_news(&news), Ok((RouterId(0x0102_0304), vec![0xaa, 0xbb])));
-    assert!(is_news(&news) && !is_news(&told));
+    let origin = RouterId(0x0102_0304);
+    let (load, news) = (golden[1..].concat(), Some(vec![0xaa, 0xbb]));
+    for (vitals, news, body) in [
+        (Some(&vitals), None, format!("01{load}00")),
+        (None, news.clone(), "000102aabb".to_owned()),
+        (Some(&vitals), news, format!("01{load}0102aabb")),
+    ] {
+        let word = Word { origin, head: 300, vitals: vitals.cloned(), news };
+        assert_eq!(hex(&encode_word(&word)), format!("010a010004030201fb2c01{body}"));
+        assert_eq!(decode_word(&encode_word(&word)), Ok(word));
+    }
 }
 
 /// The same for what is asked and answered.

@@ -3,8 +3,7 @@
 use grapevine_tree::RouterId;
 
 use super::{
-    CONFIG, CodecError, Decode, Encode, KIND_DIRECT, KIND_SEEN, KIND_VITALS, MAX_VALUE_BYTES, decode, encode,
-    replica,
+    CONFIG, CodecError, Decode, Encode, KIND_SEEN, KIND_VITALS, MAX_VALUE_BYTES, decode, encode, replica,
 };
 use crate::{LoadReport, ReplicaEpoch};
 
@@ -57,7 +56,7 @@ pub struct Seen {
 }
 
 #[derive(Encode, Decode)]
-struct WireVitals {
+pub(super) struct WireVitals {
     generation: u64,
     seq: u64,
     boot: u64,
@@ -65,12 +64,6 @@ struct WireVitals {
     draining: bool,
     loads: Vec<WireLoad>,
     epochs: Vec<WireEpoch>,
-}
-
-#[derive(Encode, Decode)]
-struct WireDirect {
-    origin: [u8; 4],
-    vitals: WireVitals,
 }
 
 #[derive(Encode, Decode)]
@@ -111,18 +104,7 @@ pub fn decode_vitals(bytes: &[u8]) -> Result<Vitals, CodecError> {
     vitals_from_wire(decode(KIND_VITALS, bytes, MAX_VALUE_BYTES, CONFIG)?)
 }
 
-/// The bytes of the vitals of `origin`, as they are told straight to a peer.
-pub fn encode_direct(origin: RouterId, vitals: &Vitals) -> Vec<u8> {
-    encode(KIND_DIRECT, WireDirect { origin: origin.0.to_le_bytes(), vitals: vitals_to_wire(vitals) })
-}
-
-/// Whose vitals they are, and what they say.
-pub fn decode_direct(bytes: &[u8]) -> Result<(RouterId, Vitals), CodecError> {
-    let WireDirect { origin, vitals } = decode(KIND_DIRECT, bytes, MAX_VALUE_BYTES, CONFIG)?;
-    Ok((RouterId(u32::from_le_bytes(origin)), vitals_from_wire(vitals)?))
-}
-
-fn vitals_to_wire(vitals: &Vitals) -> WireVitals {
+pub(super) fn vitals_to_wire(vitals: &Vitals) -> WireVitals {
     let load = |load: &LoadReport| WireLoad {
         replica: load.replica.0.to_le_bytes(),
         inflight: load.inflight.min(MAX_INFLIGHT),
@@ -140,7 +122,7 @@ fn vitals_to_wire(vitals: &Vitals) -> WireVitals {
     }
 }
 
-fn vitals_from_wire(wire: WireVitals) -> Result<Vitals, CodecError> {
+pub(super) fn vitals_from_wire(wire: WireVitals) -> Result<Vitals, CodecError> {
     if wire.loads.iter().any(|load| load.inflight > MAX_INFLIGHT) {
         return Err(CodecError::OutOfRange);
     }

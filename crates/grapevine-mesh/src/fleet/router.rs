@@ -4,6 +4,7 @@ use grapevine_tree::{Millis, RouterId};
 
 use super::lag::LagMeter;
 use super::{Heard, News, Sequence};
+use crate::carrier::SLOTS;
 use crate::codec::{Pointer, Vitals};
 use crate::log::Log;
 use crate::{Incoming, LoadReport, ReplicaEpoch};
@@ -98,9 +99,11 @@ impl Router {
         self.sequence.has(seq)
     }
 
-    /// Whether something was skipped that gossip is to bring.
-    pub(crate) fn has_hole(&self) -> bool {
-        self.lowest_hole().is_some_and(|(_, _, pointed)| !pointed)
+    /// Whether something was skipped within the last `within` milliseconds that gossip can bring: it is in the ring.
+    pub(crate) fn has_new_hole(&self, now: Millis, within: Millis) -> bool {
+        self.lowest_hole().is_some_and(|(seq, since, pointed)| {
+            !pointed && now.saturating_sub(since) <= within && self.head() - seq < SLOTS
+        })
     }
 
     /// Loads and epochs to hand on, if these vitals are the latest.

@@ -80,11 +80,11 @@ fn segments_come_once_and_in_order() {
 fn of_what_is_told_directly_and_by_gossip_the_later_counts() {
     let mut desk = Desk::default();
     let a = RouterId::of_name("a");
-    assert!(desk.fleet.hear_direct(a, vitals(5, 2)).is_empty(), "not met yet");
+    assert!(desk.fleet.hear_direct(a, vitals(5, 2), 0, 0).is_empty(), "not met yet");
     desk.hear(news(5, Some(vitals(5, 1)), []), 0);
-    assert!(desk.fleet.hear_direct(a, vitals(5, 4))[0].loads.is_some());
+    assert!(desk.fleet.hear_direct(a, vitals(5, 4), 0, 0)[0].loads.is_some());
     for late in [vitals(5, 4), vitals(5, 3), vitals(4, 9), vitals(6, 9)] {
-        assert!(desk.fleet.hear_direct(a, late).is_empty(), "twice, late, or of another generation");
+        assert!(desk.fleet.hear_direct(a, late, 9, 0).is_empty(), "twice, late, or of another generation");
     }
     assert!(desk.hear(news(5, Some(vitals(5, 3)), []), 0).is_empty(), "gossip is late");
     assert_eq!(desk.hear(news(5, Some(vitals(5, 5)), []), 0).len(), 1);
@@ -98,17 +98,30 @@ fn a_segment_counts_once_whether_told_directly_or_by_gossip() {
     assert_eq!(desk.fleet.name_of(RouterId::of_name("a")).map(|it| &**it), Some("a"));
     assert_eq!(hashes(&desk.told(5, [1, 2])), [1, 2]);
     assert_eq!(hashes(&desk.hear(news(5, Some(vitals(5, 2)), [1, 2, 3]), 0)), [3]);
-    assert!(!desk.a().has_hole());
+    assert!(!desk.a().has_new_hole(0, 0));
     assert_eq!(hashes(&desk.told(5, [3, 5])), [5]);
-    assert!(desk.a().has_hole() && desk.a().has(5) && !desk.a().has(4));
+    assert!(desk.a().has_new_hole(0, 0) && desk.a().has(5) && !desk.a().has(4));
     assert!(desk.told(6, [4]).is_empty(), "of a generation that was not met");
     assert_eq!(hashes(&desk.hear(news(5, None, [4, 5]), 0)), [4]);
-    assert!(!desk.a().has_hole());
+    assert!(!desk.a().has_new_hole(0, 0));
     desk.hear(
         News { pointers: vec![Pointer { generation: 5, seq: 6, sent_ms: 0, len: 9 }], ..news(5, None, []) },
         0,
     );
-    assert!(!desk.a().has_hole(), "that one is to be pulled");
+    assert!(!desk.a().has_new_hole(0, 0), "that one is to be pulled");
+}
+
+#[test]
+fn a_hole_is_left_to_gossip_while_it_is_new_and_in_the_ring() {
+    let mut desk = Desk::default();
+    desk.hear(news(5, Some(vitals(5, 1)), [1]), 0);
+    let a = RouterId::of_name("a");
+    desk.fleet.hear_direct(a, vitals(5, 2), 2, 10);
+    assert!(desk.a().has_new_hole(1_010, 1_000) && !desk.a().has_new_hole(1_011, 1_000));
+    desk.fleet.hear_direct(a, vitals(5, 3), 2 + SLOTS - 1, 20);
+    assert!(desk.a().has_new_hole(20, 1_000));
+    desk.fleet.hear_direct(a, vitals(5, 4), 2 + SLOTS, 30);
+    assert!(!desk.a().has_new_hole(30, 1_000), "its slot has another by now");
 }
 
 #[test]

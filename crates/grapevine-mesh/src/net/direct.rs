@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 
 use tokio::sync::mpsc;
 
-/// Messages that wait for the mesh, at most: a few ticks of a fleet of hundreds.
-pub(crate) const INBOX: usize = 1_024;
+/// Messages that wait for the mesh, at most: two of each router of a fleet of 256. No more than 16 MiB.
+pub(crate) const INBOX: usize = 512;
 
 /// Carries direct messages. They may be lost, late, doubled or out of order.
 pub trait Direct: Send + Sync + 'static {

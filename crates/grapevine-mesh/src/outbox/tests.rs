@@ -3,7 +3,7 @@ use grapevine_tree::{Mark, ReplicaId};
 use super::*;
 use crate::LoadReport;
 use crate::carrier::from_text;
-use crate::codec::{Vitals, decode_direct, decode_news, decode_pointer, decode_segment, decode_vitals};
+use crate::codec::{Vitals, decode_pointer, decode_segment, decode_vitals, decode_word, is_pointer};
 
 const TICK: Duration = Duration::from_millis(250);
 
@@ -90,8 +90,8 @@ fn load_is_told_directly_each_tick_and_written_once_a_second() {
         };
         let writes = desk.publish(Outgoing { loads, ..Outgoing::default() }, direct, tick * 250);
         written.extend((!writes.is_empty()).then(|| (tick, vitals_of(&writes))));
-        let message = desk.outbox.take_direct();
-        told.extend(message.map(|bytes| (tick, decode_direct(&bytes).unwrap())));
+        let word = desk.outbox.take_word(true).map(|(bytes, _)| decode_word(&bytes).unwrap());
+        told.extend(word.map(|word| (tick, (word.origin, word.vitals.unwrap()))));
     }
     assert_eq!(told.iter().map(|it| it.0).collect::<Vec<_>>(), (1..=21).collect::<Vec<_>>());
     assert!(told.iter().all(|(_, (origin, vitals))| *origin == ID && vitals.generation == 9));
@@ -108,8 +108,9 @@ fn load_is_told_directly_each_tick_and_written_once_a_second() {
 fn what_a_tick_put_into_the_ring_is_told_directly_once() {
     let mut desk = begun();
     let told = |desk: &mut Desk| {
-        let (origin, value) = decode_news(&desk.outbox.take_news()?).unwrap();
-        assert_eq!(origin, ID);
+        let word = decode_word(&desk.outbox.take_word(false)?.0).unwrap();
+        let value = word.news.unwrap();
+        assert_eq!((word.origin, word.vitals), (ID, None));
         let segment = decode_segment(&value).map(|it| (it.seq, "segment"));
         Some(segment.unwrap_or_else(|_| (decode_pointer(&value).unwrap().seq, "pointer")))
     };
@@ -119,6 +120,9 @@ fn what_a_tick_put_into_the_ring_is_told_directly_once() {
     assert_eq!(told(&mut desk), Some((2, "pointer")));
     desk.publish(outgoing(0..3), Pace { strained: true, ..POINTING }, 750);
     assert_eq!(told(&mut desk), Some((3, "segment")), "not the pointer that took the place of the first");
+    let writes = desk.publish(outgoing(0..100), Pace { strained: true, ..POINTING }, 800);
+    assert!(is_pointer(&from_text(&writes[0].1).unwrap()), "{writes:?}");
+    assert_eq!(told(&mut desk), Some((4, "segment")), "strained gossip does not hinder it");
     desk.publish(Outgoing::default(), POINTING, 1_000);
     assert_eq!(told(&mut desk), None);
     desk.publish(outgoing(0..3), POINTING, 1_250);
@@ -235,7 +239,7 @@ fn more_than_fits_is_pointed_to_and_lies_in_the_log() {
     assert_eq!(decode_segment(bytes).unwrap().entries.len(), 500);
     assert_eq!((desk.outbox.tally().pointed, desk.outbox.tally().deferred), (1, 0));
     assert_eq!(desk.outbox.pointed_before(250), None);
-    assert_eq!(desk.outbox.pointed_before(251), Some(1));
+    assert_eq!(desk.outbox.pointed_before(251), Some((1, false)));
 
     assert_eq!(segment_of(&desk.publish(outgoing(0..9), POINTING, 500)).entries.len(), 9, "fits");
     assert!(desk.log.find(ID, 9, 2).is_some());

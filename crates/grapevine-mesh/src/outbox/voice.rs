@@ -4,7 +4,7 @@
 //! ticks when it changed. chitchat carries it too, once a second, for peers that are reached over others only; what is news for longer (epochs,
 //! farewells) it carries at once.
 
-use grapevine_tree::{Millis, RouterId};
+use grapevine_tree::Millis;
 
 use crate::codec::{self, Vitals};
 use crate::{LoadReport, ReplicaEpoch};
@@ -41,7 +41,6 @@ pub(super) struct Moment {
 /// Speaks for one router.
 #[derive(Debug)]
 pub(super) struct Voice {
-    id: RouterId,
     vitals: Vitals,
     /// Bytes of what was written last.
     len: usize,
@@ -49,13 +48,14 @@ pub(super) struct Voice {
     written_at: Millis,
     /// Load changed since.
     unwritten: bool,
-    direct: Option<Vec<u8>>,
+    /// Peers are to be told.
+    untold: bool,
 }
 
 impl Voice {
-    pub(super) fn new(id: RouterId, boot: u64) -> Self {
+    pub(super) fn new(boot: u64) -> Self {
         let vitals = Vitals { boot, ..Vitals::default() };
-        Self { id, vitals, len: 0, written_floor: 0, written_at: 0, unwritten: false, direct: None }
+        Self { vitals, len: 0, written_floor: 0, written_at: 0, unwritten: false, untold: false }
     }
 
     /// The first word of a generation, to write.
@@ -82,9 +82,7 @@ impl Voice {
             let (seq, floor) = (self.vitals.seq + 1, moment.floor);
             self.vitals = Vitals { loads, epochs, draining, seq, floor, ..std::mem::take(&mut self.vitals) };
         }
-        if tell {
-            self.direct = Some(codec::encode_direct(self.id, &self.vitals));
-        }
+        self.untold |= tell;
         write.then(|| self.write(moment.now))
     }
 
@@ -98,8 +96,7 @@ impl Voice {
         }
         self.vitals.loads = loads;
         self.vitals.seq += 1;
-        self.unwritten = true;
-        self.direct = Some(codec::encode_direct(self.id, &self.vitals));
+        (self.unwritten, self.untold) = (true, true);
     }
 
     fn write(&mut self, now: Millis) -> Vec<u8> {
@@ -110,8 +107,8 @@ impl Voice {
     }
 
     /// What is to be told to every peer, once.
-    pub(super) fn take_direct(&mut self) -> Option<Vec<u8>> {
-        self.direct.take()
+    pub(super) fn take_untold(&mut self) -> Option<Vitals> {
+        std::mem::take(&mut self.untold).then(|| self.vitals.clone())
     }
 
     pub(super) fn epochs(&self) -> &[ReplicaEpoch] {

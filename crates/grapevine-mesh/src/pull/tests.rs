@@ -22,7 +22,7 @@ struct Desk {
 impl Desk {
     fn with(peers: impl IntoIterator<Item = u32>) -> Self {
         let peers = peers.into_iter().map(candidate).collect();
-        Self { puller: Puller::new(TICK), rng: SmallRng::seed_from_u64(7), peers }
+        Self { puller: Puller::new(2 * TICK), rng: SmallRng::seed_from_u64(7), peers }
     }
 
     fn next(&mut self, wants: &[Want], now: Millis) -> Vec<Step> {
