@@ -58,8 +58,9 @@ fn text_of(part: &Value) -> Option<&str> {
 }
 
 fn push_escaped(byte: u8, out: &mut Vec<u8>) {
-    if matches!(byte, b'"' | b'\\') {
-        out.push(b'\\');
+    match byte {
+        b'"' | b'\\' => out.extend([b'\\', byte]),
+        0..b' ' => out.extend(format!("\\u{byte:04x}").into_bytes()),
+        byte => out.push(byte),
     }
-    out.push(byte);
 }

@@ -88,6 +88,7 @@ impl Rewriter {
                 b' '..=b'~' if self.below(6) == 0 => self.out.extend(format!("\\u{byte:04X}").into_bytes()),
                 b'"' | b'\\' => self.out.extend([b'\\', byte]),
                 b'\n' => self.out.extend_from_slice(b"\\n"),
+                0..b' ' => self.out.extend(format!("\\u{byte:04x}").into_bytes()),
                 byte => self.out.push(byte),
             }
         }

@@ -124,7 +124,7 @@ async fn values_that_are_wrong_are_counted_and_the_rest_is_read() {
     let mut other_scheme = segment(7, 3);
     other_scheme[2] = 9;
     let keys = [
-        ("meta", "1 1 ".to_owned()),
+        ("meta", "1 2 ".to_owned()),
         ("load", vitals(7)),
         ("d/01", carrier::to_text(&segment(7, 1))),
         ("d/02", carrier::to_text(&other_version)),
@@ -151,7 +151,7 @@ async fn a_router_without_vitals_is_read_once_it_has_some() {
     let host = TestHost::new();
     let a = start(&network, "a", 1, host.clone());
     let odd =
-        odd_router(&network, &[("meta", "1 1".into()), ("d/01", carrier::to_text(&segment(7, 1)))]).await;
+        odd_router(&network, &[("meta", "1 2".into()), ("d/01", carrier::to_text(&segment(7, 1)))]).await;
     until("it is seen", || peer(&a, "odd").is_some_and(|it| it.compatible)).await;
     ticks(&a, 5).await;
     assert!(host.heard().is_empty());
@@ -227,7 +227,7 @@ async fn a_slow_or_broken_host_stops_nothing() {
     until("and the next", || host_b.numbers("a") == [1, 2]).await;
     let peer = peer(&b, "a").unwrap();
     assert_eq!(peer.admin_url.as_deref(), Some("http://10.0.0.1:9001"));
-    assert_eq!(peer.speaks, Some((1, 1)));
+    assert_eq!(peer.speaks, Some((1, 2)));
 }
 
 #[tokio::test(start_paused = true)]

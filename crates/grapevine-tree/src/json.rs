@@ -10,11 +10,9 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
-mod buffer;
-mod unescape;
+mod escapes;
 
-pub use buffer::Buffer;
-use unescape::unescape;
+pub use escapes::escape;
 
 /// Deepest nesting that is followed. Real requests stay below 20 (tool schemas).
 const MAX_NESTING: usize = 128;
@@ -238,10 +236,11 @@ impl<'a> Value<'a> {
         resolved(raw.get(..bytes).unwrap_or(raw))
     }
 
-    /// The same, appended to `out` by 2 KiB at most: after each part `after` may take away what `out` has.
-    pub fn text_in_parts(&self, bytes: usize, out: &mut Buffer, after: impl FnMut(&mut Buffer)) {
+    /// The same with every escape in its shortest form, as [`escape`] writes it, given to `write` in pieces: nearly always
+    /// one, which is the body itself.
+    pub fn text_escaped(&self, bytes: usize, write: impl FnMut(&[u8])) {
         let raw = self.raw();
-        unescape(raw.get(..bytes).unwrap_or(raw), out, after);
+        escapes::shortest(raw.get(..bytes).unwrap_or(raw), write);
     }
 
     /// Whether it is a string that reads `text`.
@@ -293,12 +292,10 @@ impl<'a> Value<'a> {
 }
 
 fn resolved(raw: &[u8]) -> Cow<'_, [u8]> {
-    if memchr(b'\\', raw).is_none() {
-        return Cow::Borrowed(raw);
+    match memchr(b'\\', raw) {
+        None => Cow::Borrowed(raw),
+        Some(_) => Cow::Owned(escapes::unescape(raw)),
     }
-    let mut text = Buffer::default();
-    unescape(raw, &mut text, |_| {});
-    Cow::Owned(text.into_vec())
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The prompt's parts are written in the order in which chat templates print them (tools, then
-//! system and the messages in turn, each with its role), text as its plain bytes, so that what an
-//! engine would find in its prefix cache is what two keys share. Model, adapter and salts are no
+//! system and the messages in turn, each with its role), text as JSON has it, its escapes in their
+//! shortest form, so that what an engine would find in its prefix cache is what two keys share. Model, adapter and salts are no
 //! part of the text: they choose the start of the hash chain, so different ones never share a path.
 //! docs/prefix-key.md lists every case, and holds it against a real engine.
 //!
@@ -95,10 +95,8 @@ pub struct Prompt {
 /// key takes them whole).
 pub const MAX_MODEL: usize = 256;
 
-/// Scratch memory kept between requests: tokens of the tape, bytes of text. A larger request's is given
-/// back.
+/// Scratch memory kept between requests, tokens of the tape. A larger request's is given back.
 const KEEP_TOKENS: usize = 1 << 16;
-const KEEP_BYTES: usize = 512 * 1024;
 
 /// Extracts [`Prompt`]s; keeps its scratch memory between calls.
 pub struct Extractor {
@@ -127,7 +125,6 @@ impl Extractor {
             stream: fields.stream.is_some_and(|v| v.raw() == b"true" && v.kind() == Kind::Scalar),
         };
         self.tape.shrink_to(KEEP_TOKENS);
-        self.canon.shrink_to(KEEP_BYTES);
         prompt
     }
 }

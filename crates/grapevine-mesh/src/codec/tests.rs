@@ -215,7 +215,7 @@ fn sample() -> Segment {
 #[test]
 fn golden_bytes_of_version_1() {
     let segment = [
-        "01000100",           // version, kind, scheme
+        "01000200",           // version, kind, scheme
         "fd0068e5cf8b010000", // generation
         "fb2c01",             // seq
         "fcf8240100",         // sent_ms
@@ -246,7 +246,7 @@ fn golden_bytes_of_version_1() {
         draining: true,
     };
     let golden = [
-        "01010100",
+        "01010200",
         "fd0068e5cf8b010000",
         "02",
         "07",
@@ -270,7 +270,7 @@ fn golden_bytes_of_version_1() {
         (Some(&vitals), news, format!("01{load}0102aabb")),
     ] {
         let word = Word { origin, head: 300, vitals: vitals.cloned(), news };
-        assert_eq!(hex(&encode_word(&word)), format!("010a010004030201fb2c01{body}"));
+        assert_eq!(hex(&encode_word(&word)), format!("010a020004030201fb2c01{body}"));
         assert_eq!(decode_word(&encode_word(&word)), Ok(word));
     }
 }
@@ -280,16 +280,16 @@ fn golden_bytes_of_version_1() {
 fn golden_bytes_of_the_exchange_of_version_1() {
     let id = RouterId(0x0102_0304);
     let pointer = Pointer { generation: 5, seq: 300, sent_ms: 1, len: 70_000 };
-    assert_eq!(hex(&encode_pointer(&pointer)), "0102010005fb2c0101fc70110100");
+    assert_eq!(hex(&encode_pointer(&pointer)), "0102020005fb2c0101fc70110100");
     let origin = SeenOrigin { origin: id, generation: 5, settled: 300, lost: 2 };
     let seen = Seen { generation: 7, origins: vec![origin] };
-    assert_eq!(hex(&encode_seen(&seen)), "01030100070104030201".to_owned() + "05fb2c0102");
+    assert_eq!(hex(&encode_seen(&seen)), "01030200070104030201".to_owned() + "05fb2c0102");
     let ask = Ask::Segments { to: id, origin: RouterId(1), generation: 5, wanted: vec![(3, 300)] };
-    assert_eq!(hex(&encode_ask(&ask)), "0104010000".to_owned() + "0403020101000000" + "050103fb2c01");
-    assert_eq!(hex(&encode_ask(&Ask::Head { to: id })), "010401000104030201");
-    assert_eq!(hex(&encode_ask(&Ask::Page { to: id, cursor: 9 })), "01040100020403020109");
+    assert_eq!(hex(&encode_ask(&ask)), "0104020000".to_owned() + "0403020101000000" + "050103fb2c01");
+    assert_eq!(hex(&encode_ask(&Ask::Head { to: id })), "010402000104030201");
+    assert_eq!(hex(&encode_ask(&Ask::Page { to: id, cursor: 9 })), "01040200020403020109");
     let answer = Segments { segments: vec![vec![0xaa, 0xbb]], more: true };
-    assert_eq!(hex(&encode_segments(&answer)), "010501000102aabb01");
+    assert_eq!(hex(&encode_segments(&answer)), "010502000102aabb01");
     let history = ReplicaHistory {
         replica: ReplicaId(0x0102_0304),
         epoch: 3,
@@ -299,7 +299,7 @@ fn golden_bytes_of_the_exchange_of_version_1() {
     };
     let epoch = ReplicaEpoch { replica: ReplicaId(1), epoch: 3 };
     let head = SnapshotHead { origins: vec![origin], epochs: vec![epoch], histories: vec![history] };
-    let golden = ["01060100", "010403020105fb2c0102", "010100000003", "01040302010301fbf401", "090107fb2c01"];
+    let golden = ["01060200", "010403020105fb2c0102", "010100000003", "01040302010301fbf401", "090107fb2c01"];
     assert_eq!(hex(&encode_head(&head)), golden.concat());
     let credit = SnapshotCredit { replica: ReplicaId(2), count: 1.0, date: 300, idle_ms: 4 };
     let node = SnapshotNode {
@@ -307,7 +307,7 @@ fn golden_bytes_of_the_exchange_of_version_1() {
         credits: smallvec![credit],
     };
     let page = SnapshotPage { nodes: vec![node], next: Some(9) };
-    let golden = ["01070100", "0109", "01", "010377665544332211", "010200000040fb2c0104"];
+    let golden = ["01070200", "0109", "01", "010377665544332211", "010200000040fb2c0104"];
     assert_eq!(hex(&encode_page(&page)), golden.concat());
 }
 

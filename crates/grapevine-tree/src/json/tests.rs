@@ -39,9 +39,13 @@ fn arb_json() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
-/// Resolves escapes one byte after the other.
-fn naive(raw: &[u8]) -> Vec<u8> {
+/// Resolves escapes one byte after the other, with `keep` all but those that have no shorter form.
+fn naive(raw: &[u8], keep: bool) -> Vec<u8> {
     let (mut rest, mut out) = (raw, Vec::new());
+    let short = |bytes: Vec<u8>| match bytes[..] {
+        [byte] if keep => escape(&[byte]),
+        _ => bytes,
+    };
     while let Some((&first, behind)) = rest.split_first() {
         let simple = |c: u8| b"nrtbf\"\\/".iter().position(|&known| known == c);
         let hex = |at: usize| {
@@ -49,17 +53,23 @@ fn naive(raw: &[u8]) -> Vec<u8> {
             digits.iter().try_fold(0, |value, &digit| Some(value * 16 + char::from(digit).to_digit(16)?))
         };
         let (bytes, used) = match (first, behind.first().and_then(|&c| simple(c)), hex(0), hex(6)) {
-            (b'\\', Some(known), ..) => (vec![b"\n\r\t\x08\x0c\"\\/"[known]], 2),
+            (b'\\', Some(known), ..) => (short(vec![b"\n\r\t\x08\x0c\"\\/"[known]]), 2),
             (b'\\', None, Some(high @ 0xd800..0xdc00), Some(low @ 0xdc00..0xe000)) => {
                 let code = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
                 (char::from_u32(code).unwrap().to_string().into_bytes(), 12)
             }
-            (b'\\', None, Some(code), _) => (generalised(code), 6),
+            (b'\\', None, Some(code), _) => (short(generalised(code)), 6),
             _ => (vec![first], 1),
         };
         out.extend(bytes);
         rest = &rest[used..];
     }
+    out
+}
+
+fn shortest(raw: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    escapes::shortest(raw, |piece| out.extend_from_slice(piece));
     out
 }
 
@@ -72,16 +82,30 @@ fn generalised(code: u32) -> Vec<u8> {
 proptest! {
     #[test]
     fn escapes_of_any_text_are_resolved_as_one_by_one(
-        raw in "([a-z ]{0,200}|\\\\[nrtbf\"/\\\\xu]|\\\\u[0-9a-fA-F]{4}|\\\\ud8[0-9a-f]{2}\\\\ud[c-f][0-9a-f]{2}){0,12}[\\\\]?",
-        before in "[a-z]{0,9}",
-        // What follows lies across the end of a stride.
-        plain in prop_oneof![Just(0), 4_080..4_100_usize],
+        raw in "([a-z ]{0,200}|\\\\[nrtbf\"/\\\\xu]|\\\\u[0-9a-fA-F]{4}|\\\\u00[0-7][0-9a-f]|\\\\ud8[0-9a-f]{2}\\\\ud[c-f][0-9a-f]{2}){0,12}[\\\\]?",
     ) {
-        let raw = "-".repeat(plain) + &raw;
-        let mut out = Buffer::default();
-        out.extend(before.as_bytes());
-        unescape(raw.as_bytes(), &mut out, |_| {});
-        prop_assert_eq!(out.as_slice(), [before.as_bytes(), &naive(raw.as_bytes())].concat());
+        let raw = raw.as_bytes();
+        prop_assert_eq!(escapes::unescape(raw), naive(raw, false));
+        prop_assert_eq!(shortest(raw), naive(raw, true));
+    }
+
+    #[test]
+    fn a_text_has_one_shortest_form_however_it_is_written(text: String, numbers in prop::collection::vec(any::<bool>(), 1..9)) {
+        let mut written = String::new();
+        for (c, number) in text.chars().zip(numbers.iter().cycle()) {
+            match c {
+                _ if *number || c < ' ' => {
+                    c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| written += &format!("\\u{unit:04X}"));
+                }
+                '/' | '"' | '\\' => written.extend(['\\', c]),
+                _ => written.push(c),
+            }
+        }
+        let usual = serde_json::to_string(&text).unwrap();
+        let usual = &usual.as_bytes()[1..usual.len() - 1];
+        prop_assert_eq!(shortest(written.as_bytes()), escape(text.as_bytes()));
+        prop_assert_eq!(shortest(usual), escape(text.as_bytes()));
+        prop_assert_eq!(escapes::unescape(&escape(text.as_bytes())), text.as_bytes());
     }
 
     #[test]
@@ -119,6 +143,15 @@ fn escapes_resolve_to_the_same_bytes_as_plain_text() {
     assert_eq!(text(r#""a\u00e9\ud83e\udd80\n\/""#), "aé🦀\n/".as_bytes());
     assert_eq!(text(r#""\ud800x""#), [0xed, 0xa0, 0x80, b'x'], "a lone surrogate");
     assert_eq!(text(r#""\q\u12""#), br"\q\u12", "unknown escapes stay");
+}
+
+#[test]
+fn only_what_has_a_shorter_form_is_rewritten() {
+    let usual = br#"a\nb\t\"\\c: \\u0041 \\/ d"#;
+    let mut pieces = Vec::new();
+    escapes::shortest(usual, |piece| pieces.push((piece.as_ptr(), piece.len())));
+    assert_eq!(pieces, [(usual.as_ptr(), usual.len())], "one piece, where it lies");
+    assert_eq!(shortest(br#"\u000a\u0022\u005C\u0041\/\u001f\q\u12"#), b"\\n\\\"\\\\A/\x1f\\q\\u12");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::boundary::{Chain, MAX_BYTES};
-use crate::json::{Buffer, Value};
+use crate::json::{self, Value};
 
 /// Separators start with a byte that no UTF-8 text contains, so no text can imitate them.
 #[derive(Clone, Copy)]
@@ -35,21 +35,16 @@ impl Mark {
     }
 }
 
-/// Text that is hashed makes room once it is so much: what comes next then lies in memory that the nearest caches
-/// hold, however long the prompt.
-const HASHED_BYTES: usize = 16 * 1_024;
-
-/// Its boundaries, or its first [`MAX_BYTES`], and how long all of it is.
+/// The hashes of its boundaries, or its first [`MAX_BYTES`], and how long all of it is.
+///
+/// Text of a body is in it as JSON has it, every escape in its shortest form: so it is hashed where it lies, and only
+/// what reaches no boundary by itself is copied.
 #[derive(Default)]
 pub(super) struct Canon {
     /// Hashes what is written; without it the text is kept.
     chain: Option<Chain>,
-    /// What was written last, or all of it.
-    text: Buffer,
-    /// Bytes at the start of `text` that are hashed.
-    hashed: usize,
-    /// Length of `text` at which the next boundary is reached.
-    due: usize,
+    /// What was written since the last boundary, or all of it.
+    text: Vec<u8>,
     total: u64,
     media: bool,
     /// Whose message begins, if anything is written.
@@ -61,13 +56,7 @@ impl Canon {
     pub(super) fn begin(&mut self, seed: u64) {
         self.chain.get_or_insert_default().begin(seed);
         self.text.clear();
-        (self.hashed, self.due, self.total) = (0, 0, 0);
-        (self.media, self.pending) = (false, None);
-    }
-
-    /// Gives memory back after an unusually long prompt.
-    pub(super) fn shrink_to(&mut self, bytes: usize) {
-        self.text.shrink_to(bytes);
+        (self.total, self.media, self.pending) = (0, false, None);
     }
 
     /// The hash at each boundary of what was written since [`Self::begin`].
@@ -77,7 +66,7 @@ impl Canon {
 
     /// What was written, if nothing hashes it.
     pub(super) fn text(&self) -> &[u8] {
-        self.text.as_slice()
+        &self.text
     }
 
     pub(super) fn total(&self) -> u64 {
@@ -115,9 +104,7 @@ impl Canon {
             return;
         }
         self.write_pending();
-        self.total += bytes.len() as u64;
-        self.text.extend(bytes.get(..self.room()).unwrap_or(bytes));
-        self.hash();
+        self.write(bytes);
     }
 
     /// Writes a string's text, and nothing of what is no string: engines refuse it where text belongs.
@@ -127,18 +114,19 @@ impl Canon {
             return;
         }
         self.write_pending();
-        let (before, room) = (self.position(), self.room());
-        // Past the limit only the length counts. An escape is at most six times its text.
-        let read = if length <= room { length } else { room * 6 };
-        let mut text = std::mem::take(&mut self.text);
-        value.text_in_parts(read, &mut text, |text| self.hash_text(text));
-        self.text = text;
+        let (total, room) = (self.total, self.room());
         if length <= room {
-            self.total += (self.position() - before) as u64;
+            value.text_escaped(length, |piece| self.write(piece));
         } else {
-            self.text.truncate(MAX_BYTES);
-            self.total += length as u64;
+            // Past the limit only the length counts. An escape is at most six times what it stands for.
+            value.text_escaped(room * 6, |piece| self.write(piece));
+            self.total = total + length as u64;
         }
+    }
+
+    /// Writes text that has no escapes.
+    pub(super) fn push_plain(&mut self, text: &[u8]) {
+        self.push(&json::escape(text));
     }
 
     fn write_pending(&mut self) {
@@ -147,34 +135,31 @@ impl Canon {
         }
     }
 
-    /// Bytes written, as far as they matter.
-    fn position(&self) -> usize {
-        self.chain.as_ref().map_or(0, Chain::bytes) + self.text.len() - self.hashed
+    fn write(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        let room = self.room();
+        let Some(chain) = &mut self.chain else {
+            return self.text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+        };
+        let mut rest = bytes;
+        if !self.text.is_empty() {
+            let missing = chain.chunk().unwrap_or_default().saturating_sub(self.text.len());
+            let (head, tail) = bytes.split_at(missing.min(bytes.len()));
+            self.text.extend_from_slice(head);
+            if head.len() < missing {
+                return;
+            }
+            chain.take(&self.text);
+            self.text.clear();
+            rest = tail;
+        }
+        let hashed = chain.take(rest);
+        self.text.extend_from_slice(rest.get(hashed..).unwrap_or_default());
     }
 
     /// Bytes that still matter.
     fn room(&self) -> usize {
-        MAX_BYTES.saturating_sub(self.position())
-    }
-
-    /// Hashes what reaches a boundary.
-    fn hash(&mut self) {
-        let mut text = std::mem::take(&mut self.text);
-        self.hash_text(&mut text);
-        self.text = text;
-    }
-
-    fn hash_text(&mut self, text: &mut Buffer) {
-        let Some(chain) = &mut self.chain else { return };
-        if text.len() < self.due {
-            return;
-        }
-        self.hashed += chain.take(text.as_slice().get(self.hashed..).unwrap_or_default());
-        if self.hashed >= HASHED_BYTES.max(text.len() / 2) {
-            text.drop_front(self.hashed);
-            self.hashed = 0;
-        }
-        self.due = self.hashed + chain.chunk().unwrap_or_default();
+        MAX_BYTES.saturating_sub(self.chain.as_ref().map_or(0, Chain::bytes) + self.text.len())
     }
 
     /// Writes `length` bytes that stand for `digest`.

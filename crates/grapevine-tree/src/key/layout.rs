@@ -229,7 +229,7 @@ fn write_text(out: &mut Canon, text: Value<'_>, system: bool) {
     }
     let text = text.text();
     let rest = memchr::memchr(b'\n', &text).and_then(|end| text.get(end + 1..));
-    out.push(rest.unwrap_or_default());
+    out.push_plain(rest.unwrap_or_default());
 }
 
 fn starts_with_nonce(text: Value<'_>) -> bool {

@@ -239,7 +239,7 @@ fn model_stream_and_their_odd_forms() {
 }
 
 #[test]
-fn golden_keys_of_scheme_1() {
+fn golden_keys_of_scheme_2() {
     let key = chat(&json!([
         {"role": "system", "content": long("abc ", 300)},
         {"role": "user", "content": [{"type": "text", "text": "q"}]},
