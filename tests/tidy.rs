@@ -35,7 +35,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
 
 /// What the two pure crates may use: no runtime, no network, no clock.
 const PURE: &[(&str, &[&str])] = &[
-    ("grapevine-tree", &["hashbrown", "memchr", "smallvec", "twox-hash", "xxhash-rust"]),
+    ("grapevine-tree", &["fearless_simd", "hashbrown", "memchr", "smallvec", "twox-hash", "xxhash-rust"]),
     ("grapevine-route", &["grapevine-tree", "rand", "xxhash-rust"]),
 ];
 

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use memchr::memchr;
 
 mod escapes;
+mod strings;
 
 pub use escapes::escape;
 
@@ -44,6 +45,8 @@ struct Token {
     end: u32,
     /// Index of the first token after this value.
     next: u32,
+    /// Of a string: at or before its first escape that has a shorter form; its end if none has.
+    longer: u32,
 }
 
 /// The tape. Keep it and scan into it again: it keeps its memory.
@@ -149,20 +152,13 @@ impl Scanner<'_, '_> {
 
     fn string(&mut self) -> Result<(), Malformed> {
         let start = self.at + 1;
-        let mut at = start;
-        loop {
-            at += memchr(b'"', self.body.get(at..).ok_or(Malformed)?).ok_or(Malformed)?;
-            // Quotes are rarer than backslashes (every line break is one): look for those only and
-            // then back. An even run of backslashes escapes itself.
-            let text = self.body.get(start..at).ok_or(Malformed)?;
-            let backslashes = text.iter().rev().take_while(|&&c| c == b'\\').count();
-            if backslashes % 2 == 0 {
-                break;
-            }
-            at += 1;
+        let end = strings::end(self.body, start).ok_or(Malformed)?;
+        self.at = end.at + 1;
+        self.push(Kind::String, start, end.at)?;
+        if let Some(token) = self.tape.tokens.last_mut() {
+            token.longer = end.longer as u32;
         }
-        self.at = at + 1;
-        self.push(Kind::String, start, at)
+        Ok(())
     }
 
     fn scalar(&mut self) -> Result<(), Malformed> {
@@ -183,7 +179,13 @@ impl Scanner<'_, '_> {
         if next > MAX_TOKENS {
             return Err(Malformed);
         }
-        self.tape.tokens.push(Token { kind, start: start as u32, end: end as u32, next: next as u32 });
+        self.tape.tokens.push(Token {
+            kind,
+            start: start as u32,
+            end: end as u32,
+            next: next as u32,
+            longer: end as u32,
+        });
         Ok(())
     }
 
@@ -240,7 +242,8 @@ impl<'a> Value<'a> {
     /// one, which is the body itself.
     pub fn text_escaped(&self, bytes: usize, write: impl FnMut(&[u8])) {
         let raw = self.raw();
-        escapes::shortest(raw.get(..bytes).unwrap_or(raw), write);
+        let longer = self.token().map_or(0, |t| t.longer - t.start) as usize;
+        escapes::shortest(raw.get(..bytes).unwrap_or(raw), longer, write);
     }
 
     /// Whether it is a string that reads `text`.

@@ -3,15 +3,9 @@
 //! A prompt has an escape at every line break, nearly always the shortest one, as every JSON library writes it. So
 //! what is hashed of a prompt is its text in shortest form, not its text: that lies in the body as it is, and is
 //! neither copied nor looked at byte by byte. Only two pairs of characters can begin a longer form, `\u` and `\/`,
-//! and a search for both is many times faster than resolving.
-
-use std::sync::LazyLock;
+//! and whoever looks for the end of a string sees them, too.
 
 use memchr::memchr;
-use memchr::memmem::Finder;
-
-/// What may begin an escape that has a shorter form.
-static LONGER: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| [Finder::new(b"\\u"), Finder::new(b"\\/")]);
 
 /// What stands for characters that must be escaped, where that is not a number.
 const SHORT: [(u8, u8); 7] =
@@ -48,23 +42,28 @@ pub(super) fn unescape(raw: &[u8]) -> Vec<u8> {
 }
 
 /// Gives the shortest form of `raw` to `write`, piece by piece: each character as itself, those that need an escape as
-/// two, controls that have none as one byte. What is no valid escape stays as written.
-pub(super) fn shortest(raw: &[u8], mut write: impl FnMut(&[u8])) {
-    let (mut from, first) = (0, memchr(b'\\', raw).unwrap_or(raw.len()));
-    let mut next = LONGER.each_ref().map(|finder| find_escape(raw, first, finder));
-    loop {
-        let at = next[0].min(next[1]);
-        write(raw.get(from..at).unwrap_or_default());
-        if at >= raw.len() {
-            return;
-        }
-        from = at + write_shortest(raw.get(at..).unwrap_or_default(), &mut write);
-        for (place, finder) in next.iter_mut().zip(&*LONGER) {
-            if *place < from {
-                *place = find_escape(raw, from, finder);
-            }
+/// two, controls that have none as one byte. What is no valid escape stays as written. No longer one begins before
+/// `first`.
+pub(super) fn shortest(raw: &[u8], first: usize, mut write: impl FnMut(&[u8])) {
+    let (head, _) = raw.split_at(first.min(raw.len()));
+    // What is at `first` may be escaped itself. What is before a row of backslashes never is.
+    let (mut from, mut at) = (0, head.len() - backslashes(head));
+    while let Some(found) = raw.get(at..).and_then(|rest| memchr(b'\\', rest)) {
+        let place = at + found;
+        if matches!(raw.get(place + 1), Some(b'u' | b'/')) {
+            write(raw.get(from..place).unwrap_or_default());
+            from = place + write_shortest(raw.get(place..).unwrap_or_default(), &mut write);
+            at = from;
+        } else {
+            at = place + 2;
         }
     }
+    write(raw.get(from..).unwrap_or_default());
+}
+
+/// How many backslashes `text` ends with.
+pub(super) fn backslashes(text: &[u8]) -> usize {
+    text.iter().rev().take_while(|&&c| c == b'\\').count()
 }
 
 /// `text` with what JSON must have escaped in its shortest form, but for controls that have none but a number: they stay.
@@ -77,22 +76,6 @@ pub fn escape(text: &[u8]) -> Vec<u8> {
         }
     }
     out
-}
-
-/// The first place from `from` on, where no escape is under way, at which one begins that `finder` looks for; the
-/// end if none does.
-fn find_escape(raw: &[u8], from: usize, finder: &Finder<'_>) -> usize {
-    let mut at = from;
-    while let Some(found) = raw.get(at..).and_then(|rest| finder.find(rest)) {
-        let place = at + found;
-        let before = raw.get(from..place).unwrap_or_default();
-        // An odd number of backslashes before it: the last one escapes this one.
-        if before.iter().rev().take_while(|&&c| c == b'\\').count() % 2 == 0 {
-            return place;
-        }
-        at = place + 1;
-    }
-    raw.len()
 }
 
 /// Writes the shortest form of the escape at the start of `escape`. Gives how long that is.

@@ -67,9 +67,17 @@ fn naive(raw: &[u8], keep: bool) -> Vec<u8> {
     out
 }
 
+/// From its begin on, and as a string of a body is read.
 fn shortest(raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    escapes::shortest(raw, |piece| out.extend_from_slice(piece));
+    escapes::shortest(raw, 0, |piece| out.extend_from_slice(piece));
+    let body = [b"\"", raw, b"\""].concat();
+    let mut tape = Tape::default();
+    if let Ok(string) = tape.scan(&body) {
+        let mut read = Vec::new();
+        string.text_escaped(raw.len(), |piece| read.extend_from_slice(piece));
+        assert_eq!(read, out);
+    }
     out
 }
 
@@ -87,6 +95,35 @@ proptest! {
         let raw = raw.as_bytes();
         prop_assert_eq!(escapes::unescape(raw), naive(raw, false));
         prop_assert_eq!(shortest(raw), naive(raw, true));
+    }
+
+    #[test]
+    fn strings_end_where_they_do_byte_by_byte(
+        raw in "([a-z ]{0,80}|\\\\[n\"/\\\\xu]|\\\\u00[0-7][0-9a-f]|[\\\\]{1,5}){0,12}\"?",
+        behind in "[a-z\"/\\\\]{0,80}",
+    ) {
+        let body = format!("\"{raw}\"{behind}").into_bytes();
+        let (mut at, mut longer, mut end) = (1, None, None);
+        while let Some(&byte) = body.get(at) {
+            match byte {
+                b'"' => {
+                    end = Some(at);
+                    break;
+                }
+                b'\\' => {
+                    let letter = body.get(at + 1);
+                    longer = longer.or(matches!(letter, Some(b'u' | b'/')).then_some(at));
+                    at += 2;
+                }
+                _ => at += 1,
+            }
+        }
+        let found = strings::end(&body, 1);
+        prop_assert_eq!(found.map(|found| found.at), end);
+        if let Some(found) = found {
+            prop_assert!(found.longer <= longer.unwrap_or(found.at));
+            prop_assert!(found.longer == found.at || body[found.longer] == b'\\');
+        }
     }
 
     #[test]
@@ -149,7 +186,7 @@ fn escapes_resolve_to_the_same_bytes_as_plain_text() {
 fn only_what_has_a_shorter_form_is_rewritten() {
     let usual = br#"a\nb\t\"\\c: \\u0041 \\/ d"#;
     let mut pieces = Vec::new();
-    escapes::shortest(usual, |piece| pieces.push((piece.as_ptr(), piece.len())));
+    escapes::shortest(usual, 0, |piece| pieces.push((piece.as_ptr(), piece.len())));
     assert_eq!(pieces, [(usual.as_ptr(), usual.len())], "one piece, where it lies");
     assert_eq!(shortest(br#"\u000a\u0022\u005C\u0041\/\u001f\q\u12"#), b"\\n\\\"\\\\A/\x1f\\q\\u12");
 }

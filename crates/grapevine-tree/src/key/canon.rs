@@ -39,22 +39,32 @@ impl Mark {
 ///
 /// Text of a body is in it as JSON has it, every escape in its shortest form: so it is hashed where it lies, and only
 /// what reaches no boundary by itself is copied.
-#[derive(Default)]
 pub(super) struct Canon {
     /// Hashes what is written; without it the text is kept.
     chain: Option<Chain>,
     /// What was written since the last boundary, or all of it.
     text: Vec<u8>,
+    /// Bytes up to the next boundary, or to the limit.
+    missing: usize,
     total: u64,
     media: bool,
     /// Whose message begins, if anything is written.
     pending: Option<&'static [u8]>,
 }
 
+/// Text that is kept.
+impl Default for Canon {
+    fn default() -> Self {
+        Self { chain: None, text: Vec::new(), missing: MAX_BYTES, total: 0, media: false, pending: None }
+    }
+}
+
 impl Canon {
     /// Begins another prompt, whose text is hashed as it is written.
     pub(super) fn begin(&mut self, seed: u64) {
-        self.chain.get_or_insert_default().begin(seed);
+        let chain = self.chain.get_or_insert_default();
+        chain.begin(seed);
+        self.missing = chain.chunk().unwrap_or_default();
         self.text.clear();
         (self.total, self.media, self.pending) = (0, false, None);
     }
@@ -137,24 +147,32 @@ impl Canon {
 
     fn write(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
-        let room = self.room();
+        if bytes.len() < self.missing {
+            self.text.extend_from_slice(bytes);
+            self.missing -= bytes.len();
+        } else {
+            self.reach(bytes);
+        }
+    }
+
+    /// Writes what reaches the next boundary, or the limit.
+    fn reach(&mut self, bytes: &[u8]) {
+        let (head, tail) = bytes.split_at(self.missing);
         let Some(chain) = &mut self.chain else {
-            return self.text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+            self.text.extend_from_slice(head);
+            self.missing = 0;
+            return;
         };
         let mut rest = bytes;
         if !self.text.is_empty() {
-            let missing = chain.chunk().unwrap_or_default().saturating_sub(self.text.len());
-            let (head, tail) = bytes.split_at(missing.min(bytes.len()));
             self.text.extend_from_slice(head);
-            if head.len() < missing {
-                return;
-            }
             chain.take(&self.text);
             self.text.clear();
             rest = tail;
         }
-        let hashed = chain.take(rest);
-        self.text.extend_from_slice(rest.get(hashed..).unwrap_or_default());
+        let left = rest.get(chain.take(rest)..).unwrap_or_default();
+        self.text.extend_from_slice(left);
+        self.missing = chain.chunk().unwrap_or_default().saturating_sub(left.len());
     }
 
     /// Bytes that still matter.
