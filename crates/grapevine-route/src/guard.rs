@@ -8,6 +8,6 @@ use crate::vote::{FleetView, Weights};
 /// judges the candidate, never the fleet's max against min: one hot replica must not switch
 /// affinity off for everybody.
 pub fn overloaded(w: &Weights, fleet: &FleetView, c: &Candidate) -> bool {
-    let load = c.load.inflight / c.weight;
+    let load = c.share(c.load.inflight);
     load > fleet.mean_inflight * w.guard_rel && load > fleet.mean_inflight + w.guard_abs
 }

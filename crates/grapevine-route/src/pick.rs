@@ -36,6 +36,14 @@ pub struct Candidate {
     pub kv_use: Option<f32>,
 }
 
+impl Candidate {
+    /// What of `load` falls on a unit of its weight. By the inverse, which is the same for all that is asked of one
+    /// candidate: divisions would be half of a decision among a thousand.
+    pub(crate) fn share(&self, load: f32) -> f32 {
+        load * (1.0 / self.weight)
+    }
+}
+
 /// What is to be placed.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -62,6 +70,10 @@ pub struct Ballot {
     pub votes: Vec<Votes>,
     /// What each candidate is believed to hold.
     pub matched: Vec<Option<Match>>,
+    /// The tokens of it.
+    held: Vec<f32>,
+    /// The most that any of them holds.
+    deepest: f32,
     best: Vec<usize>,
 }
 
@@ -101,10 +113,8 @@ fn least_loaded(
     ballot: &mut Ballot,
     rng: &mut impl Rng,
 ) -> Decision {
-    let (index, tied) = ballot.lowest(candidates.len(), rng, |i, _| {
-        let c = &candidates[i];
-        (c.load.inflight / c.weight, 0.0)
-    });
+    let load = |i: usize, _: &Ballot| candidates[i].share(candidates[i].load.inflight);
+    let (index, tied) = ballot.lowest(candidates.len(), rng, load, |_, _| 0.0);
     ballot.decision(request, candidates, index, Reason::Policy, None, tied)
 }
 
@@ -119,7 +129,7 @@ fn by_votes(
     ballot.votes.clear();
     for (i, c) in candidates.iter().enumerate() {
         ballot.votes.push(Votes {
-            prefix: vote::prefix(w, &fleet, request, ballot.matched_tokens(request, i)),
+            prefix: vote::prefix(w, &fleet, request, ballot.held[i]),
             queue: vote::queue(w, c),
             inflight: vote::inflight(w, c),
             kv: vote::kv(w, request, c),
@@ -129,10 +139,10 @@ fn by_votes(
     }
     let mut guarded = None;
     loop {
-        let (index, tied) = ballot.lowest(candidates.len(), rng, |i, b| {
-            (b.votes[i].total(), -b.matched[i].map_or(0.0, |m| m.count))
-        });
-        let held = ballot.matched_tokens(request, index);
+        let cost = |i: usize, b: &Ballot| b.votes[i].total();
+        let count = |i: usize, b: &Ballot| -b.matched[i].map_or(0.0, |m| m.count);
+        let (index, tied) = ballot.lowest(candidates.len(), rng, cost, count);
+        let held = ballot.held[index];
         let full = vote::prefix(w, &fleet, request, 0.0);
         let favoured = held > 0.0 && ballot.votes[index].prefix < full;
         if favoured && guard::overloaded(w, &fleet, &candidates[index]) {
@@ -150,14 +160,15 @@ fn by_votes(
 /// must not move a mean.
 fn survey(request: &Request<'_>, candidates: &[Candidate], ballot: &Ballot) -> FleetView {
     let n = candidates.len() as f32;
-    let sum = |f: fn(&Candidate) -> f32| candidates.iter().map(f).sum::<f32>() / n;
-    let deepest = (0..candidates.len()).map(|i| ballot.matched_tokens(request, i)).fold(0.0, f32::max);
+    let (intake, inflight) = candidates.iter().fold((0.0, 0.0), |(intake, inflight), c| {
+        (intake + c.share(c.load.intake_tokens), inflight + c.share(c.load.inflight))
+    });
     let matched = ballot.matched.iter().flatten();
     let best = matched.max_by(|a, b| a.bytes.cmp(&b.bytes).then(a.count.total_cmp(&b.count)));
     FleetView {
-        mean_intake: sum(|c| c.load.intake_tokens / c.weight),
-        mean_inflight: sum(|c| c.load.inflight / c.weight),
-        cold_tokens: (request.prompt_tokens - deepest).max(0.0),
+        mean_intake: intake / n,
+        mean_inflight: inflight / n,
+        cold_tokens: (request.prompt_tokens - ballot.deepest).max(0.0),
         worth: vote::worth(best.map_or(0.0, |m| m.count), candidates.len()),
         home: request.cold_hash.and_then(|hash| home_of(hash, candidates)),
         informed: request.informed,
@@ -189,7 +200,7 @@ fn reason_of(
     index: usize,
     guarded: Option<ReplicaId>,
 ) -> Reason {
-    let held = ballot.matched_tokens(request, index);
+    let held = ballot.held[index];
     let deepest = request.prompt_tokens - fleet.cold_tokens;
     if candidates.len() == 1 {
         Reason::Only
@@ -213,6 +224,9 @@ impl Ballot {
         self.votes.clear();
         self.matched.clear();
         self.matched.resize(candidates.len(), None);
+        self.held.clear();
+        self.held.resize(candidates.len(), 0.0);
+        self.deepest = 0.0;
         if request.matches.is_empty() {
             return;
         }
@@ -224,38 +238,40 @@ impl Ballot {
             } else {
                 candidates.iter().position(|c| c.replica == m.replica)
             };
-            if let Some(slot) = at.and_then(|at| self.matched.get_mut(at)) {
+            let Some(at) = at.filter(|&at| self.matched[at].is_none()) else {
                 // Deepest first: a replica's first match is its deepest.
-                slot.get_or_insert(*m);
-            }
+                continue;
+            };
+            self.matched[at] = Some(*m);
+            self.held[at] = (m.bytes as f32 / request.bytes_per_token).min(request.prompt_tokens);
+            self.deepest = self.deepest.max(self.held[at]);
         }
     }
 
-    fn matched_tokens(&self, request: &Request<'_>, index: usize) -> f32 {
-        self.matched[index]
-            .map_or(0.0, |m| (m.bytes as f32 / request.bytes_per_token).min(request.prompt_tokens))
-    }
-
-    /// The index with the lowest (cost, tie-break), equal ones at random, and how many were equal.
+    /// The index with the lowest cost, of those with equal ones that with the lowest tie-break, equal ones again at
+    /// random, and how many were equal.
     fn lowest(
         &mut self,
         n: usize,
         rng: &mut impl Rng,
-        cost: impl Fn(usize, &Self) -> (f32, f32),
+        cost: impl Fn(usize, &Self) -> f32,
+        tie_break: impl Fn(usize, &Self) -> f32,
     ) -> (usize, u32) {
         let mut best = std::mem::take(&mut self.best);
         best.clear();
-        let mut lowest = (f32::INFINITY, f32::INFINITY);
+        let mut lowest = f32::INFINITY;
         for i in 0..n {
             let this = cost(i, self);
-            match this.0.total_cmp(&lowest.0).then(this.1.total_cmp(&lowest.1)) {
-                std::cmp::Ordering::Less => {
-                    lowest = this;
-                    best.clear();
-                    best.push(i);
-                }
-                std::cmp::Ordering::Equal => best.push(i),
-                std::cmp::Ordering::Greater => {}
+            let order = this.total_cmp(&lowest).then_with(|| {
+                let known = best.first().map_or(f32::INFINITY, |&known| tie_break(known, self));
+                tie_break(i, self).total_cmp(&known)
+            });
+            if order.is_lt() {
+                lowest = this;
+                best.clear();
+            }
+            if order.is_le() {
+                best.push(i);
             }
         }
         let picked = if best.len() > 1 { best[rng.random_range(0..best.len())] } else { best[0] };
@@ -273,14 +289,13 @@ impl Ballot {
         guarded: Option<ReplicaId>,
         tied: u32,
     ) -> Decision {
-        let best = (0..candidates.len()).map(|i| self.matched_tokens(request, i)).fold(0.0, f32::max);
         Decision {
             replica: candidates[index].replica,
             index,
             reason,
             prompt_tokens: request.prompt_tokens as u32,
-            matched_tokens: self.matched_tokens(request, index) as u32,
-            best_matched_tokens: best as u32,
+            matched_tokens: self.held[index] as u32,
+            best_matched_tokens: self.deepest as u32,
             teacher: self.matched[index].map(|m| m.teacher),
             guarded,
             tied,

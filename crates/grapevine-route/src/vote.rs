@@ -104,12 +104,12 @@ pub const OWN_PACE: f32 = 16.0;
 
 /// Prefill tokens dispatched there that have not come back.
 pub fn queue(w: &Weights, c: &Candidate) -> f32 {
-    w.queue * c.load.queued_tokens / c.weight
+    w.queue * c.share(c.load.queued_tokens)
 }
 
 /// Requests in flight there.
 pub fn inflight(w: &Weights, c: &Candidate) -> f32 {
-    w.inflight * c.load.inflight / c.weight
+    w.inflight * c.share(c.load.inflight)
 }
 
 /// KV cache pressure above 80 %. An engine that does not say gets no vote: unknown is not zero, and
@@ -135,7 +135,7 @@ pub fn spread(w: &Weights, fleet: &FleetView, c: &Candidate) -> f32 {
     if base <= 0.0 {
         return 0.0;
     }
-    let excess = ((c.load.intake_tokens / c.weight - fleet.mean_intake) / base).clamp(-1.0, 1.0);
+    let excess = ((c.share(c.load.intake_tokens) - fleet.mean_intake) * (1.0 / base)).clamp(-1.0, 1.0);
     // Who sees a part of the traffic alone sees excesses that are none.
     let steep = if fleet.informed { STEEP } else { 0.0 };
     let beyond = (excess.abs() - CALM_EXCESS).max(0.0).copysign(excess);
